@@ -1,0 +1,362 @@
+//! The matrix types that stages pass to each other and to an engine.
+//!
+//! [`Matrix`] is the one owned dense type: f64, row-major, one row per sample where rows are samples. [`Rows`] is a
+//! borrowed batch of feature rows in whatever precision they are stored; an engine widens them itself, so that no
+//! stage has to hold a widened copy.
+//!
+//! ```
+//! use muso::engine::{Matrix, Rows};
+//! let batch = [1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0];
+//! let rows = Rows::new(2, 3, batch.as_slice());
+//! assert_eq!(rows.to_matrix(), Matrix::from_vec(2, 3, vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0]));
+//! ```
+
+use half::{bf16, f16};
+
+/// A dense f64 matrix, row-major.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Matrix {
+    rows: usize,
+    cols: usize,
+    data: Vec<f64>,
+}
+
+impl Matrix {
+    /// All zeros.
+    pub fn zeros(rows: usize, cols: usize) -> Self {
+        Self {
+            rows,
+            cols,
+            data: vec![0.0; rows * cols],
+        }
+    }
+
+    /// Takes row-major values.
+    ///
+    /// # Panics
+    /// If `data.len() != rows * cols`.
+    pub fn from_vec(rows: usize, cols: usize, data: Vec<f64>) -> Self {
+        assert_eq!(
+            data.len(),
+            rows * cols,
+            "{} values for a {rows}x{cols} matrix",
+            data.len()
+        );
+        Self { rows, cols, data }
+    }
+
+    /// Fills from a function of (row, column).
+    pub fn from_fn(rows: usize, cols: usize, mut value: impl FnMut(usize, usize) -> f64) -> Self {
+        let data = (0..rows * cols)
+            .map(|k| value(k / cols.max(1), k % cols.max(1)))
+            .collect();
+        Self { rows, cols, data }
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Number of columns.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// Row-major values.
+    pub fn as_slice(&self) -> &[f64] {
+        &self.data
+    }
+
+    /// Row-major values, mutable.
+    pub fn as_mut_slice(&mut self) -> &mut [f64] {
+        &mut self.data
+    }
+
+    /// Row `i`.
+    pub fn row(&self, i: usize) -> &[f64] {
+        &self.data[i * self.cols..(i + 1) * self.cols]
+    }
+
+    /// Row `i`, mutable.
+    pub fn row_mut(&mut self, i: usize) -> &mut [f64] {
+        &mut self.data[i * self.cols..(i + 1) * self.cols]
+    }
+
+    /// A new matrix of the named rows, in that order.
+    pub fn select_rows(&self, rows: &[usize]) -> Self {
+        let mut data = Vec::with_capacity(rows.len() * self.cols);
+        for &i in rows {
+            data.extend_from_slice(self.row(i));
+        }
+        Self {
+            rows: rows.len(),
+            cols: self.cols,
+            data,
+        }
+    }
+
+    /// The rows of `self` followed by those of `below`.
+    pub fn stack(&self, below: &Self) -> Self {
+        assert_eq!(
+            self.cols, below.cols,
+            "stacking {} columns on {}",
+            self.cols, below.cols
+        );
+        let mut data = self.data.clone();
+        data.extend_from_slice(&below.data);
+        Self {
+            rows: self.rows + below.rows,
+            cols: self.cols,
+            data,
+        }
+    }
+
+    /// The transpose.
+    pub fn transpose(&self) -> Self {
+        Self::from_fn(self.cols, self.rows, |i, j| self[(j, i)])
+    }
+
+    /// Entry by entry, `f(self, other)`.
+    ///
+    /// # Panics
+    /// If the shapes differ.
+    pub fn zip(&self, other: &Self, mut f: impl FnMut(f64, f64) -> f64) -> Self {
+        assert_eq!(
+            (self.rows, self.cols),
+            (other.rows, other.cols),
+            "shapes differ"
+        );
+        let data = self
+            .data
+            .iter()
+            .zip(&other.data)
+            .map(|(&a, &b)| f(a, b))
+            .collect();
+        Self {
+            rows: self.rows,
+            cols: self.cols,
+            data,
+        }
+    }
+
+    /// Sum of squares of all entries.
+    pub fn norm_squared(&self) -> f64 {
+        self.data.iter().map(|x| x * x).sum()
+    }
+
+    /// Frobenius norm.
+    pub fn norm(&self) -> f64 {
+        self.norm_squared().sqrt()
+    }
+
+    /// Borrows the matrix as a batch of f64 feature rows.
+    pub fn as_rows(&self) -> Rows<'_> {
+        Rows::new(self.rows, self.cols, self.data.as_slice())
+    }
+}
+
+impl std::ops::Index<(usize, usize)> for Matrix {
+    type Output = f64;
+    fn index(&self, (i, j): (usize, usize)) -> &f64 {
+        &self.data[i * self.cols + j]
+    }
+}
+
+impl std::ops::IndexMut<(usize, usize)> for Matrix {
+    fn index_mut(&mut self, (i, j): (usize, usize)) -> &mut f64 {
+        &mut self.data[i * self.cols + j]
+    }
+}
+
+/// How feature values are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dtype {
+    /// IEEE half precision.
+    F16,
+    /// bfloat16.
+    Bf16,
+    /// IEEE single precision.
+    F32,
+    /// IEEE double precision.
+    F64,
+}
+
+impl Dtype {
+    /// Bytes of one value.
+    pub fn size(self) -> usize {
+        match self {
+            Self::F16 | Self::Bf16 => 2,
+            Self::F32 => 4,
+            Self::F64 => 8,
+        }
+    }
+
+    /// Its name as the command line and reports spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::F32 => "f32",
+            Self::F64 => "f64",
+        }
+    }
+}
+
+/// Borrowed values of any of the storage types.
+#[derive(Clone, Copy, Debug)]
+pub enum Samples<'a> {
+    /// Half precision.
+    F16(&'a [f16]),
+    /// bfloat16.
+    Bf16(&'a [bf16]),
+    /// Single precision.
+    F32(&'a [f32]),
+    /// Double precision.
+    F64(&'a [f64]),
+}
+
+impl<'a> From<&'a [f16]> for Samples<'a> {
+    fn from(values: &'a [f16]) -> Self {
+        Self::F16(values)
+    }
+}
+impl<'a> From<&'a [bf16]> for Samples<'a> {
+    fn from(values: &'a [bf16]) -> Self {
+        Self::Bf16(values)
+    }
+}
+impl<'a> From<&'a [f32]> for Samples<'a> {
+    fn from(values: &'a [f32]) -> Self {
+        Self::F32(values)
+    }
+}
+impl<'a> From<&'a [f64]> for Samples<'a> {
+    fn from(values: &'a [f64]) -> Self {
+        Self::F64(values)
+    }
+}
+
+impl Samples<'_> {
+    /// Number of values.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::F16(v) => v.len(),
+            Self::Bf16(v) => v.len(),
+            Self::F32(v) => v.len(),
+            Self::F64(v) => v.len(),
+        }
+    }
+
+    /// True when there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A borrowed batch of feature rows, row-major and dense.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows<'a> {
+    rows: usize,
+    cols: usize,
+    values: Samples<'a>,
+}
+
+impl<'a> Rows<'a> {
+    /// Borrows `rows * cols` values.
+    ///
+    /// # Panics
+    /// If the number of values is not `rows * cols`.
+    pub fn new(rows: usize, cols: usize, values: impl Into<Samples<'a>>) -> Self {
+        let values = values.into();
+        assert_eq!(
+            values.len(),
+            rows * cols,
+            "{} values for {rows} rows of {cols}",
+            values.len()
+        );
+        Self { rows, cols, values }
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Number of columns.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// The values.
+    pub fn values(&self) -> Samples<'a> {
+        self.values
+    }
+
+    /// Rows `start..end` of the batch.
+    pub fn slice(&self, start: usize, end: usize) -> Rows<'a> {
+        let range = start * self.cols..end * self.cols;
+        let values = match self.values {
+            Samples::F16(v) => Samples::F16(&v[range]),
+            Samples::Bf16(v) => Samples::Bf16(&v[range]),
+            Samples::F32(v) => Samples::F32(&v[range]),
+            Samples::F64(v) => Samples::F64(&v[range]),
+        };
+        Rows {
+            rows: end - start,
+            cols: self.cols,
+            values,
+        }
+    }
+
+    /// Row `i`, widened into `out`.
+    pub fn widen_row(&self, i: usize, out: &mut [f64]) {
+        fn widen<T: Copy>(from: &[T], to: &mut [f64], f: impl Fn(T) -> f64) {
+            for (to, &from) in to.iter_mut().zip(from) {
+                *to = f(from);
+            }
+        }
+        let range = i * self.cols..(i + 1) * self.cols;
+        match self.values {
+            Samples::F16(v) => widen(&v[range], out, f16::to_f64),
+            Samples::Bf16(v) => widen(&v[range], out, bf16::to_f64),
+            Samples::F32(v) => widen(&v[range], out, f64::from),
+            Samples::F64(v) => out[..self.cols].copy_from_slice(&v[range]),
+        }
+    }
+
+    /// A widened copy.
+    pub fn to_matrix(&self) -> Matrix {
+        let mut out = Matrix::zeros(self.rows, self.cols);
+        for i in 0..self.rows {
+            self.widen_row(i, out.row_mut(i));
+        }
+        out
+    }
+
+    /// The first value that is NaN or infinite, as (row, column, value).
+    pub fn first_not_finite(&self) -> Option<(usize, usize, f64)> {
+        // The common case is "none": a branch-free pass that vectorises, then a search only when it found something.
+        fn any<T: Copy>(values: &[T], bad: impl Fn(T) -> bool) -> bool {
+            values
+                .chunks(4096)
+                .any(|chunk| chunk.iter().fold(false, |acc, &x| acc | bad(x)))
+        }
+        let found = match self.values {
+            Samples::F16(v) => any(v, |x| x.to_bits() & 0x7c00 == 0x7c00),
+            Samples::Bf16(v) => any(v, |x| x.to_bits() & 0x7f80 == 0x7f80),
+            Samples::F32(v) => any(v, |x| x.to_bits() & 0x7f80_0000 == 0x7f80_0000),
+            Samples::F64(v) => any(v, |x| !x.is_finite()),
+        };
+        if !found {
+            return None;
+        }
+        let mut row = vec![0.0; self.cols];
+        (0..self.rows).find_map(|i| {
+            self.widen_row(i, &mut row);
+            row.iter()
+                .position(|x| !x.is_finite())
+                .map(|j| (i, j, row[j]))
+        })
+    }
+}

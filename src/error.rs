@@ -1,0 +1,174 @@
+//! The one error type of the library.
+//!
+//! Every variant carries what was expected and what was found, so that its one-line message names the file,
+//! field or value at fault. [`Error::is_input`] separates what the user can mend (the program exits with code 2)
+//! from what they cannot (code 1).
+
+use std::path::{Path, PathBuf};
+
+/// The result of everything in this crate that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused to read, write or rename a file.
+    #[error("{}: cannot {action}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was tried, as a verb phrase: "open", "read", "write".
+        action: &'static str,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A file is not of the format or layout it should have.
+    #[error("{}: {problem}; expected {expected}", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What was found.
+        problem: String,
+        /// What should have been there.
+        expected: String,
+    },
+    /// A value that must be finite is NaN or infinite.
+    #[error("{}: `{tensor}` has {value} at row {row}, column {column}; every value must be finite", path.display())]
+    NotFinite {
+        /// The file.
+        path: PathBuf,
+        /// The tensor within it.
+        tensor: String,
+        /// The row, counted from 0.
+        row: u64,
+        /// The column, counted from 0.
+        column: usize,
+        /// The offending value.
+        value: f64,
+    },
+    /// A class label outside `0..classes`.
+    #[error("{}: label {label} at row {row} is out of range; the head has {classes} classes, 0 to {}", path.display(), classes - 1)]
+    LabelRange {
+        /// The file.
+        path: PathBuf,
+        /// The row, counted from 0.
+        row: u64,
+        /// The label found.
+        label: i64,
+        /// How many classes there are.
+        classes: usize,
+    },
+    /// The rows to forget are not a usable choice.
+    #[error("{what}: {problem}; expected {expected}")]
+    Selection {
+        /// Where the choice came from: a file or an option.
+        what: String,
+        /// What is wrong with it.
+        problem: String,
+        /// What would be right.
+        expected: String,
+    },
+    /// Two things that must agree in shape do not.
+    #[error("{what}: {found}; expected {expected}")]
+    Shape {
+        /// The thing at fault.
+        what: String,
+        /// Its shape.
+        found: String,
+        /// The shape it should have.
+        expected: String,
+    },
+    /// A parameter outside its domain.
+    #[error("{name} = {value} is not usable; expected {expected}")]
+    Parameter {
+        /// Its name as the user wrote it.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// Its domain.
+        expected: String,
+    },
+    /// An input file was replaced, truncated or written to while it was being read.
+    #[error("{}: the file changed while it was being read ({how}); nothing was written", path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+        /// What changed.
+        how: String,
+    },
+    /// A Cholesky pivot was not positive: the matrix is singular to working precision.
+    #[error(
+        "pivot {pivot} of {size} is {value:e}: the matrix is not positive definite to working precision; a larger ridge makes it so"
+    )]
+    NotPositiveDefinite {
+        /// Index of the failed pivot.
+        pivot: usize,
+        /// Its value before the square root.
+        value: f64,
+        /// Order of the matrix.
+        size: usize,
+    },
+    /// An iteration of the rank-revealing fallback did not converge.
+    #[error("the eigendecomposition of a matrix of order {size} did not converge")]
+    NoConvergence {
+        /// Order of the matrix.
+        size: usize,
+    },
+    /// A device was asked for that this build or machine does not have.
+    #[error("device {device} is not available: {why}")]
+    Unavailable {
+        /// The device as the user named it.
+        device: String,
+        /// The reason.
+        why: String,
+    },
+    /// The user asked to stop.
+    #[error("interrupted; nothing was written")]
+    Interrupted,
+}
+
+impl Error {
+    /// True when the cause lies in what the user passed in, so that the program's exit code is 2.
+    pub fn is_input(&self) -> bool {
+        !matches!(
+            self,
+            Self::NotPositiveDefinite { .. } | Self::NoConvergence { .. } | Self::Interrupted
+        )
+    }
+
+    /// Wraps an I/O error with the file and the action.
+    pub fn io(path: impl AsRef<Path>, action: &'static str, source: std::io::Error) -> Self {
+        Self::Io {
+            path: path.as_ref().to_owned(),
+            action,
+            source,
+        }
+    }
+
+    /// A file whose contents are not what they should be.
+    pub fn format(
+        path: impl AsRef<Path>,
+        problem: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Self {
+        Self::Format {
+            path: path.as_ref().to_owned(),
+            problem: problem.into(),
+            expected: expected.into(),
+        }
+    }
+
+    /// A choice of rows that cannot be used.
+    pub fn selection(
+        what: impl Into<String>,
+        problem: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Self {
+        Self::Selection {
+            what: what.into(),
+            problem: problem.into(),
+            expected: expected.into(),
+        }
+    }
+}
