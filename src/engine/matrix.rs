@@ -11,6 +11,7 @@
 //! assert_eq!(rows.to_matrix(), Matrix::from_vec(2, 3, vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0]));
 //! ```
 
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 /// A dense f64 matrix, row-major.
@@ -309,19 +310,38 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Row `i`, widened into `out`.
+    /// Row `i`, widened into the front of `out`.
     pub fn widen_row(&self, i: usize, out: &mut [f64]) {
-        fn widen<T: Copy>(from: &[T], to: &mut [f64], f: impl Fn(T) -> f64) {
-            for (to, &from) in to.iter_mut().zip(from) {
-                *to = f(from);
-            }
-        }
-        let range = i * self.cols..(i + 1) * self.cols;
+        self.widen_part(i, 0, &mut out[..self.cols]);
+    }
+
+    /// Columns `first..first + out.len()` of row `i`, widened into `out`.
+    pub fn widen_part(&self, i: usize, first: usize, out: &mut [f64]) {
+        let start = i * self.cols + first;
+        let range = start..start + out.len();
         match self.values {
-            Samples::F16(v) => widen(&v[range], out, f16::to_f64),
-            Samples::Bf16(v) => widen(&v[range], out, bf16::to_f64),
-            Samples::F32(v) => widen(&v[range], out, f64::from),
-            Samples::F64(v) => out[..self.cols].copy_from_slice(&v[range]),
+            Samples::F16(v) => {
+                // The slice conversion uses the processor's instruction where there is one.
+                let mut single = [0.0_f32; 64];
+                for (to, from) in out.chunks_mut(64).zip(v[range].chunks(64)) {
+                    let single = &mut single[..from.len()];
+                    from.convert_to_f32_slice(single);
+                    for (to, &from) in to.iter_mut().zip(&*single) {
+                        *to = f64::from(from);
+                    }
+                }
+            }
+            Samples::Bf16(v) => {
+                for (to, from) in out.iter_mut().zip(&v[range]) {
+                    *to = f64::from(f32::from_bits(u32::from(from.to_bits()) << 16));
+                }
+            }
+            Samples::F32(v) => {
+                for (to, &from) in out.iter_mut().zip(&v[range]) {
+                    *to = f64::from(from);
+                }
+            }
+            Samples::F64(v) => out.copy_from_slice(&v[range]),
         }
     }
 

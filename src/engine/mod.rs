@@ -1,5 +1,173 @@
-//! Engines: the device-side linear algebra.
+//! Engines: one trait, several devices, the same results.
+//!
+//! An [`Engine`] does the heavy linear algebra for every stage: sums over feature rows ([`Sums`]: G = ZᵀZ and ZᵀY),
+//! the kernel matrix K = ZZᵀ, Cholesky factor and solve, and projection Y = Z W. Everything it returns is f64 on the
+//! host, whatever precision the rows came in. Stages are generic over it and never know the device.
+//!
+//! The contract, which the tests hold every engine to:
+//! - f64 products and sums throughout; f32, f16 and bf16 rows are widened first, so their products are exact;
+//! - the bytes of a result do not depend on the number of threads nor on how the rows were cut into batches;
+//! - a bias is one more feature that is always 1. Nothing is padded by the caller: weights with one row more than
+//!   the features have columns carry a bias in that last row.
+//!
+//! ```
+//! use muso::engine::{CpuEngine, Engine, Rows, SumsSpec, Targets};
+//! # fn main() -> muso::Result<()> {
+//! let engine = CpuEngine::new(None)?;
+//! let z = [1.0_f32, 2.0, 3.0, 4.0];
+//! let spec = SumsSpec { features: 2, bias: false, targets: 0 };
+//! let mut sums = engine.accumulator(spec)?;
+//! engine.accumulate(&mut sums, Rows::new(2, 2, z.as_slice()), Targets::None)?;
+//! let sums = engine.finish(sums)?;
+//! assert_eq!(sums.gram.as_slice(), &[10.0, 14.0, 14.0, 20.0]);
+//! # Ok(())
+//! # }
+//! ```
 
+mod cpu;
 mod matrix;
 
+pub use cpu::{CpuEngine, Isa};
 pub use matrix::{Dtype, Matrix, Rows, Samples};
+
+use crate::error::{Error, Result};
+
+/// Shape of the sums an accumulator collects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SumsSpec {
+    /// Columns of the feature rows.
+    pub features: usize,
+    /// Whether a feature that is always 1 is appended.
+    pub bias: bool,
+    /// Columns of the targets; 0 when only G is wanted.
+    pub targets: usize,
+}
+
+impl SumsSpec {
+    /// D: the order of G, bias included.
+    pub fn order(&self) -> usize {
+        self.features + usize::from(self.bias)
+    }
+}
+
+/// What the rows of a batch should map to.
+#[derive(Clone, Copy, Debug)]
+pub enum Targets<'a> {
+    /// Nothing: only G is accumulated.
+    None,
+    /// A class each; stands for the one-hot row.
+    Classes(&'a [i64]),
+    /// A row of values each.
+    Values(Rows<'a>),
+}
+
+/// Sums over rows, from which every closed form follows. Sums of disjoint sets of rows add and subtract.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sums {
+    /// How many rows were summed.
+    pub rows: u64,
+    /// G = ZᵀZ, D×D, both triangles.
+    pub gram: Matrix,
+    /// ZᵀY, D×C; no columns where no targets were given.
+    pub cross: Matrix,
+}
+
+impl Sums {
+    /// The sums without the rows that `other` holds: a downdate.
+    ///
+    /// # Panics
+    /// If the shapes differ or `other` has more rows.
+    pub fn subtract(&self, other: &Self) -> Self {
+        assert!(
+            self.rows >= other.rows,
+            "subtracting {} rows from {}",
+            other.rows,
+            self.rows
+        );
+        Self {
+            rows: self.rows - other.rows,
+            gram: self.gram.zip(&other.gram, |a, b| a - b),
+            cross: self.cross.zip(&other.cross, |a, b| a - b),
+        }
+    }
+
+    /// The sums over both sets of rows.
+    ///
+    /// # Panics
+    /// If the shapes differ.
+    pub fn add(&self, other: &Self) -> Self {
+        Self {
+            rows: self.rows + other.rows,
+            gram: self.gram.zip(&other.gram, |a, b| a + b),
+            cross: self.cross.zip(&other.cross, |a, b| a + b),
+        }
+    }
+}
+
+/// The device-side linear algebra. See the module documentation for the contract.
+pub trait Engine: Send + Sync {
+    /// Sums in progress, on the device.
+    type Accumulator: Send;
+    /// A Cholesky factor, on the device.
+    type Factor: Send + Sync;
+
+    /// Device, instruction set and parallelism in a few words.
+    fn describe(&self) -> String;
+
+    /// Starts sums over no rows.
+    fn accumulator(&self, spec: SumsSpec) -> Result<Self::Accumulator>;
+
+    /// Adds a batch of rows.
+    ///
+    /// # Panics
+    /// If the rows or targets do not have the accumulator's shape, or a class is outside `0..targets`.
+    fn accumulate(
+        &self,
+        sums: &mut Self::Accumulator,
+        rows: Rows<'_>,
+        targets: Targets<'_>,
+    ) -> Result<()>;
+
+    /// Completes the sums and brings them to the host.
+    fn finish(&self, sums: Self::Accumulator) -> Result<Sums>;
+
+    /// K = Z₁Z₂ᵀ, N₁×N₂, plus 1 everywhere when `bias` is set.
+    fn kernel_matrix(&self, left: Rows<'_>, right: Rows<'_>, bias: bool) -> Result<Matrix>;
+
+    /// Y = Z W, N×C. A last row of `weights` beyond the features' columns is the bias.
+    fn project(&self, rows: Rows<'_>, weights: &Matrix) -> Result<Matrix>;
+
+    /// The column of the largest entry of each row of Z W, the first where several are equal.
+    fn project_argmax(&self, rows: Rows<'_>, weights: &Matrix) -> Result<Vec<u32>>;
+
+    /// ZᵀA, D×C, for A of one row a feature row; `bias` appends the sum of A's rows.
+    fn pull_back(&self, rows: Rows<'_>, coefficients: &Matrix, bias: bool) -> Result<Matrix>;
+
+    /// Cholesky factor of A + ridge·I, reading A's lower triangle.
+    ///
+    /// # Errors
+    /// [`Error::NotPositiveDefinite`] with the pivot that failed.
+    fn factor(&self, matrix: &Matrix, ridge: f64) -> Result<Self::Factor>;
+
+    /// Smallest and largest pivot (square of the factor's diagonal).
+    fn pivots(&self, factor: &Self::Factor) -> (f64, f64);
+
+    /// X with (A + ridge·I) X = B, without refinement.
+    fn solve(&self, factor: &Self::Factor, rhs: &Matrix) -> Result<Matrix>;
+
+    /// tr((A + ridge·I)⁻¹), from the factor.
+    fn inverse_trace(&self, factor: &Self::Factor) -> Result<f64>;
+}
+
+/// Checks that weights fit the rows, with or without a bias row; returns whether there is one.
+pub(crate) fn weights_have_bias(rows: Rows<'_>, weights: &Matrix) -> Result<bool> {
+    match weights.rows().checked_sub(rows.cols()) {
+        Some(0) => Ok(false),
+        Some(1) => Ok(true),
+        _ => Err(Error::Shape {
+            what: "weights".into(),
+            found: format!("{} rows", weights.rows()),
+            expected: format!("{0} rows, or {0} + 1 with a bias", rows.cols()),
+        }),
+    }
+}

@@ -1,1 +1,5 @@
+//! The integration tests, in one binary because burn links slowly.
+#![allow(missing_docs)]
 
+mod engine;
+mod support;

@@ -1,0 +1,366 @@
+//! Blocked Cholesky factor A + λI = LLᵀ and the solve with it.
+//!
+//! Left-looking over block columns of [`NB`]: the block column is updated with everything to its left, its diagonal
+//! block is factored and inverted, and the rows below are multiplied by that inverse. Rows are the unit of
+//! parallelism, each with its own part of the matrix, and the inner products run over k in order. The solve uses the
+//! same inverses, one panel of eight right-hand sides a task.
+
+use rayon::prelude::*;
+
+use super::kernel::{Isa, Kernel, MR, NR, Work, pack_transposed};
+use crate::engine::Matrix;
+use crate::error::{Error, Result};
+
+/// Columns of a block; a multiple of both tile sides.
+const NB: usize = 48;
+/// Rows of L that a task updates.
+const TASK_ROWS: usize = 4 * MR;
+
+/// L, with the inverses of its diagonal blocks.
+#[derive(Debug)]
+pub struct Factor {
+    order: usize,
+    /// L row-major; above the diagonal is zero.
+    lower: Vec<f64>,
+    /// Inverse of each diagonal block, NB × NB row-major.
+    inverses: Vec<Vec<f64>>,
+}
+
+impl Factor {
+    pub(super) fn new(isa: Isa, matrix: &Matrix, ridge: f64) -> Result<Self> {
+        let n = matrix.rows();
+        let mut lower = vec![0.0; n * n];
+        for i in 0..n {
+            lower[i * n..][..=i].copy_from_slice(&matrix.row(i)[..=i]);
+            lower[i * n + i] += ridge;
+        }
+        let mut inverses = Vec::with_capacity(n.div_ceil(NB));
+        for first in (0..n).step_by(NB) {
+            let width = NB.min(n - first);
+            subtract_left_part(isa, &mut lower, n, first, width);
+            let inverse = factor_diagonal(&mut lower, n, first, width)?;
+            scale_below(isa, &mut lower, n, first, width, &inverse);
+            inverses.push(inverse);
+        }
+        Ok(Self {
+            order: n,
+            lower,
+            inverses,
+        })
+    }
+
+    pub(super) fn order(&self) -> usize {
+        self.order
+    }
+
+    pub(super) fn pivots(&self) -> (f64, f64) {
+        let n = self.order;
+        (0..n)
+            .map(|i| self.lower[i * n + i].powi(2))
+            .fold((f64::INFINITY, 0.0), |(low, high), p| {
+                (low.min(p), p.max(high))
+            })
+    }
+
+    pub(super) fn solve(&self, isa: Isa, rhs: &Matrix) -> Matrix {
+        let (n, columns) = (self.order, rhs.cols());
+        let mut panels: Vec<Vec<f64>> = (0..columns)
+            .step_by(NR)
+            .map(|first| {
+                let count = NR.min(columns - first);
+                let mut panel = vec![0.0; n * NR];
+                for k in 0..n {
+                    panel[k * NR..][..count].copy_from_slice(&rhs.row(k)[first..first + count]);
+                }
+                panel
+            })
+            .collect();
+        for block in 0..self.inverses.len() {
+            self.forward(isa, block, &mut panels, |_| true);
+        }
+        for block in (0..self.inverses.len()).rev() {
+            self.backward(isa, block, &mut panels);
+        }
+        Matrix::from_fn(n, columns, |k, j| panels[j / NR][k * NR + j % NR])
+    }
+
+    /// ‖L⁻¹‖², column panel by column panel of the identity; a panel starts at its own block.
+    pub(super) fn inverse_trace(&self, isa: Isa) -> f64 {
+        // A few panels at a time bounds the memory to a strip of the inverse.
+        const PANELS: usize = 32;
+        let n = self.order;
+        let mut trace = 0.0;
+        for group in (0..n).step_by(PANELS * NR) {
+            let end = n.min(group + PANELS * NR);
+            let mut panels: Vec<Vec<f64>> = (group..end)
+                .step_by(NR)
+                .map(|first| {
+                    let mut panel = vec![0.0; n * NR];
+                    for j in 0..NR.min(n - first) {
+                        panel[(first + j) * NR + j] = 1.0;
+                    }
+                    panel
+                })
+                .collect();
+            for block in group / NB..self.inverses.len() {
+                let below = |panel: usize| (block + 1) * NB > group + panel * NR;
+                self.forward(isa, block, &mut panels, below);
+            }
+            trace += panels.iter().flatten().map(|x| x * x).sum::<f64>();
+        }
+        trace
+    }
+
+    fn block(&self, block: usize) -> (usize, usize) {
+        let first = block * NB;
+        (first, NB.min(self.order - first))
+    }
+
+    /// X_J ← L_JJ⁻¹ (X_J − L_J,left X_left) for the panels that `take` selects.
+    fn forward(
+        &self,
+        isa: Isa,
+        block: usize,
+        panels: &mut [Vec<f64>],
+        take: impl Fn(usize) -> bool + Sync,
+    ) {
+        let n = self.order;
+        let (first, width) = self.block(block);
+        let left = pack_groups(width, first, |i| &self.lower[(first + i) * n..]);
+        let inverse = pack_groups(width, width, |i| &self.inverses[block][i * NB..]);
+        panels.par_iter_mut().enumerate().for_each(|(p, panel)| {
+            if take(p) {
+                let (solved, rest) = panel.split_at_mut(first * NR);
+                isa.run(SolveBlock {
+                    coupling: &left,
+                    known: solved,
+                    inverse: &inverse,
+                    unknown: &mut rest[..width * NR],
+                });
+            }
+        });
+    }
+
+    /// X_J ← L_JJ⁻ᵀ (X_J − (L_below,J)ᵀ X_below).
+    fn backward(&self, isa: Isa, block: usize, panels: &mut [Vec<f64>]) {
+        let n = self.order;
+        let (first, width) = self.block(block);
+        let below = n - first - width;
+        // Rows of Lᵀ and of the transposed inverse, gathered once for all panels.
+        let mut columns = vec![0.0; width * below];
+        for k in 0..below {
+            let row = &self.lower[(first + width + k) * n + first..][..width];
+            for (i, &value) in row.iter().enumerate() {
+                columns[i * below + k] = value;
+            }
+        }
+        let inverse = &self.inverses[block];
+        let transposed: Vec<f64> = (0..width * width)
+            .map(|k| inverse[k % width * NB + k / width])
+            .collect();
+        let coupling = pack_groups(width, below, |i| &columns[i * below..]);
+        let inverse = pack_groups(width, width, |i| &transposed[i * width..]);
+        panels.par_iter_mut().for_each(|panel| {
+            let (rest, solved) = panel.split_at_mut((first + width) * NR);
+            isa.run(SolveBlock {
+                coupling: &coupling,
+                known: solved,
+                inverse: &inverse,
+                unknown: &mut rest[first * NR..],
+            });
+        });
+    }
+}
+
+/// Packs `count` rows of `depth` values as left operands, six rows a group.
+fn pack_groups<'a>(count: usize, depth: usize, row: impl Fn(usize) -> &'a [f64]) -> Vec<f64> {
+    let mut out = vec![0.0; count.next_multiple_of(MR) * depth];
+    for group in (0..count).step_by(MR) {
+        let out = &mut out[group * depth..][..MR * depth];
+        pack_transposed::<MR>(out, depth, MR.min(count - group), |i| row(group + i));
+    }
+    out
+}
+
+/// unknown ← inverse · (unknown − coupling · known), eight right-hand sides.
+struct SolveBlock<'a> {
+    coupling: &'a [f64],
+    known: &'a [f64],
+    inverse: &'a [f64],
+    unknown: &'a mut [f64],
+}
+
+impl Work for SolveBlock<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, kernel: K) {
+        let width = self.unknown.len() / NR;
+        let depth = self.known.len() / NR;
+        let mut right = [0.0; NB * NR];
+        right[..width * NR].copy_from_slice(self.unknown);
+        if depth > 0 {
+            for group in (0..width).step_by(MR) {
+                let left = &self.coupling[group * depth..][..MR * depth];
+                let tile = kernel.tile(left, self.known);
+                for (row, sums) in tile.iter().enumerate().take(width - group) {
+                    let out = &mut right[(group + row) * NR..][..NR];
+                    for (out, sum) in out.iter_mut().zip(sums) {
+                        *out -= sum;
+                    }
+                }
+            }
+        }
+        for group in (0..width).step_by(MR) {
+            let left = &self.inverse[group * width..][..MR * width];
+            let tile = kernel.tile(left, &right[..width * NR]);
+            for (row, sums) in tile.iter().enumerate().take(width - group) {
+                self.unknown[(group + row) * NR..][..NR].copy_from_slice(sums);
+            }
+        }
+    }
+}
+
+/// A[first.., J] −= L[first.., left] · L[J, left]ᵀ.
+fn subtract_left_part(isa: Isa, lower: &mut [f64], n: usize, first: usize, width: usize) {
+    if first == 0 {
+        return;
+    }
+    let mut right = vec![0.0; width.next_multiple_of(NR) * first];
+    right
+        .par_chunks_mut(first * NR)
+        .enumerate()
+        .for_each(|(panel, out)| {
+            let j = panel * NR;
+            pack_transposed::<NR>(out, first, NR.min(width - j), |i| {
+                &lower[(first + j + i) * n..]
+            });
+        });
+    lower[first * n..]
+        .par_chunks_mut(TASK_ROWS * n)
+        .enumerate()
+        .for_each(|(task, rows)| {
+            isa.run(UpdateRows {
+                rows,
+                stride: n,
+                source: 0,
+                depth: first,
+                target: first,
+                width,
+                right: &right,
+                // Rows of the diagonal block keep zeros above the diagonal.
+                diagonal: task * TASK_ROWS,
+                subtract: true,
+            });
+        });
+}
+
+/// A[below, J] ← A[below, J] · L_JJ⁻ᵀ.
+fn scale_below(isa: Isa, lower: &mut [f64], n: usize, first: usize, width: usize, inverse: &[f64]) {
+    let mut right = vec![0.0; width.next_multiple_of(NR) * width];
+    for (panel, out) in right.chunks_mut(width * NR).enumerate() {
+        let j = panel * NR;
+        pack_transposed::<NR>(out, width, NR.min(width - j), |i| &inverse[(j + i) * NB..]);
+    }
+    lower[(first + width) * n..]
+        .par_chunks_mut(TASK_ROWS * n)
+        .for_each(|rows| {
+            isa.run(UpdateRows {
+                rows,
+                stride: n,
+                source: first,
+                depth: width,
+                target: first,
+                width,
+                right: &right,
+                diagonal: usize::MAX,
+                subtract: false,
+            });
+        });
+}
+
+/// For each row: row[target..][..width] −= or ← row[source..][..depth] · right.
+struct UpdateRows<'a> {
+    rows: &'a mut [f64],
+    stride: usize,
+    source: usize,
+    depth: usize,
+    target: usize,
+    width: usize,
+    right: &'a [f64],
+    /// Index of the first row within the block column: entries right of the diagonal are left alone.
+    diagonal: usize,
+    subtract: bool,
+}
+
+impl Work for UpdateRows<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, kernel: K) {
+        let (n, depth) = (self.stride, self.depth);
+        let count = self.rows.len() / n;
+        let mut left = vec![0.0; depth * MR];
+        for group in (0..count).step_by(MR) {
+            let height = MR.min(count - group);
+            pack_transposed::<MR>(&mut left, depth, height, |i| {
+                &self.rows[(group + i) * n + self.source..]
+            });
+            for column in (0..self.width).step_by(NR) {
+                let tile = kernel.tile(&left, &self.right[column * depth..][..NR * depth]);
+                for (i, sums) in tile.iter().enumerate().take(height) {
+                    let last = self.diagonal.saturating_add(group + i + 1).min(self.width);
+                    let end = last.min(column + NR);
+                    if column >= end {
+                        continue;
+                    }
+                    let start = (group + i) * n + self.target + column;
+                    let out = &mut self.rows[start..][..end - column];
+                    for (out, sum) in out.iter_mut().zip(sums) {
+                        *out = if self.subtract { *out - sum } else { *sum };
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Factors the diagonal block in place and returns its inverse.
+fn factor_diagonal(lower: &mut [f64], n: usize, first: usize, width: usize) -> Result<Vec<f64>> {
+    let at = |i: usize, j: usize| (first + i) * n + first + j;
+    for j in 0..width {
+        let mut pivot = lower[at(j, j)];
+        for k in 0..j {
+            pivot -= lower[at(j, k)].powi(2);
+        }
+        // Written so that NaN fails too.
+        if !(pivot > 0.0 && pivot.is_finite()) {
+            return Err(Error::NotPositiveDefinite {
+                pivot: first + j,
+                value: pivot,
+                size: n,
+            });
+        }
+        let root = pivot.sqrt();
+        lower[at(j, j)] = root;
+        for i in j + 1..width {
+            let mut value = lower[at(i, j)];
+            for k in 0..j {
+                value -= lower[at(i, k)] * lower[at(j, k)];
+            }
+            lower[at(i, j)] = value / root;
+        }
+    }
+    let mut inverse = vec![0.0; NB * NB];
+    for j in 0..width {
+        inverse[j * NB + j] = 1.0 / lower[at(j, j)];
+        for i in j + 1..width {
+            let mut sum = 0.0;
+            for k in j..i {
+                sum += lower[at(i, k)] * inverse[k * NB + j];
+            }
+            inverse[i * NB + j] = -sum / lower[at(i, i)];
+        }
+    }
+    Ok(inverse)
+}

@@ -1,0 +1,147 @@
+//! The CPU engine.
+//!
+//! Everything is built on one register tile ([`kernel`]): six rows by eight columns of f64 sums, operands packed so
+//! that both are read front to back. Work is cut into tasks whose borders depend on the shapes alone, and each task
+//! adds in one fixed order, so that a result has the same bytes for any number of threads.
+//!
+//! - [`gram`]: sums over rows, streamed in blocks of a fixed number of rows whatever the caller's batches are;
+//! - [`cholesky`]: blocked factor, blocked solve with inverted diagonal blocks;
+//! - [`product`]: projection, argmax, kernel matrix, pull-back.
+
+mod cholesky;
+mod gram;
+mod kernel;
+mod product;
+
+pub use kernel::Isa;
+
+use std::sync::Arc;
+
+use super::{Engine, Matrix, Rows, Sums, SumsSpec, Targets};
+use crate::error::{Error, Result};
+
+/// The engine that needs nothing but a processor.
+#[derive(Clone, Debug)]
+pub struct CpuEngine {
+    pool: Arc<rayon::ThreadPool>,
+    isa: Isa,
+}
+
+impl CpuEngine {
+    /// An engine with `threads` worker threads; `None` takes one for each core.
+    pub fn new(threads: Option<usize>) -> Result<Self> {
+        let threads = threads.unwrap_or(0);
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .thread_name(|i| format!("muso-{i}"))
+            .build()
+            .map_err(|e| Error::Unavailable {
+                device: "cpu".into(),
+                why: format!("{threads} worker threads could not be started: {e}"),
+            })?;
+        Ok(Self {
+            pool: Arc::new(pool),
+            isa: Isa::detect(),
+        })
+    }
+
+    /// The same engine restricted to the portable kernels, for comparison.
+    pub fn portable(mut self) -> Self {
+        self.isa = Isa::Portable;
+        self
+    }
+
+    /// Worker threads.
+    pub fn threads(&self) -> usize {
+        self.pool.current_num_threads()
+    }
+
+    /// The instruction set its kernels use.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+}
+
+impl Engine for CpuEngine {
+    type Accumulator = gram::Accumulator;
+    type Factor = cholesky::Factor;
+
+    fn describe(&self) -> String {
+        let threads = self.threads();
+        let plural = if threads == 1 { "" } else { "s" };
+        format!("cpu, {threads} thread{plural}, {}", self.isa.name())
+    }
+
+    fn accumulator(&self, spec: SumsSpec) -> Result<gram::Accumulator> {
+        Ok(gram::Accumulator::new(spec))
+    }
+
+    fn accumulate(
+        &self,
+        sums: &mut gram::Accumulator,
+        rows: Rows<'_>,
+        targets: Targets<'_>,
+    ) -> Result<()> {
+        self.pool.install(|| sums.push(self.isa, rows, targets));
+        Ok(())
+    }
+
+    fn finish(&self, sums: gram::Accumulator) -> Result<Sums> {
+        Ok(self.pool.install(|| sums.finish(self.isa)))
+    }
+
+    fn kernel_matrix(&self, left: Rows<'_>, right: Rows<'_>, bias: bool) -> Result<Matrix> {
+        assert_eq!(left.cols(), right.cols(), "kernel of rows of unlike width");
+        Ok(self
+            .pool
+            .install(|| product::kernel_matrix(self.isa, left, right, bias)))
+    }
+
+    fn project(&self, rows: Rows<'_>, weights: &Matrix) -> Result<Matrix> {
+        let bias = super::weights_have_bias(rows, weights)?;
+        Ok(self
+            .pool
+            .install(|| product::project(self.isa, rows, weights, bias)))
+    }
+
+    fn project_argmax(&self, rows: Rows<'_>, weights: &Matrix) -> Result<Vec<u32>> {
+        let bias = super::weights_have_bias(rows, weights)?;
+        Ok(self
+            .pool
+            .install(|| product::project_argmax(self.isa, rows, weights, bias)))
+    }
+
+    fn pull_back(&self, rows: Rows<'_>, coefficients: &Matrix, bias: bool) -> Result<Matrix> {
+        assert_eq!(
+            rows.rows(),
+            coefficients.rows(),
+            "one row of coefficients a feature row"
+        );
+        Ok(self
+            .pool
+            .install(|| product::pull_back(rows, coefficients, bias)))
+    }
+
+    fn factor(&self, matrix: &Matrix, ridge: f64) -> Result<cholesky::Factor> {
+        assert_eq!(matrix.rows(), matrix.cols(), "factor of a square matrix");
+        self.pool
+            .install(|| cholesky::Factor::new(self.isa, matrix, ridge))
+    }
+
+    fn pivots(&self, factor: &cholesky::Factor) -> (f64, f64) {
+        factor.pivots()
+    }
+
+    fn solve(&self, factor: &cholesky::Factor, rhs: &Matrix) -> Result<Matrix> {
+        assert_eq!(
+            rhs.rows(),
+            factor.order(),
+            "right-hand side of other height"
+        );
+        Ok(self.pool.install(|| factor.solve(self.isa, rhs)))
+    }
+
+    fn inverse_trace(&self, factor: &cholesky::Factor) -> Result<f64> {
+        Ok(self.pool.install(|| factor.inverse_trace(self.isa)))
+    }
+}

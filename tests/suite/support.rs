@@ -1,0 +1,75 @@
+//! What several test modules share: seeded matrices and plain f64 references that owe nothing to the engine.
+
+use muso::engine::{CpuEngine, Matrix};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, StandardNormal};
+
+pub(crate) const EPS: f64 = f64::EPSILON;
+
+pub(crate) fn engine() -> CpuEngine {
+    CpuEngine::new(Some(2)).unwrap()
+}
+
+/// Standard normal entries.
+pub(crate) fn gaussian(rows: usize, cols: usize, seed: u64) -> Matrix {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    Matrix::from_fn(rows, cols, |_, _| StandardNormal.sample(&mut rng))
+}
+
+/// A·B by the definition.
+pub(crate) fn matmul(a: &Matrix, b: &Matrix) -> Matrix {
+    assert_eq!(a.cols(), b.rows());
+    let mut out = Matrix::zeros(a.rows(), b.cols());
+    for i in 0..a.rows() {
+        for k in 0..a.cols() {
+            let x = a[(i, k)];
+            for (out, y) in out.row_mut(i).iter_mut().zip(b.row(k)) {
+                *out += x * y;
+            }
+        }
+    }
+    out
+}
+
+pub(crate) fn minus(a: &Matrix, b: &Matrix) -> Matrix {
+    a.zip(b, |a, b| a - b)
+}
+
+/// ‖a − b‖ / ‖b‖, Frobenius.
+pub(crate) fn relative(a: &Matrix, b: &Matrix) -> f64 {
+    minus(a, b).norm() / b.norm().max(f64::MIN_POSITIVE)
+}
+
+/// A⁻¹B by Gauss–Jordan with partial pivoting.
+pub(crate) fn gauss_solve(a: &Matrix, b: &Matrix) -> Matrix {
+    let n = a.rows();
+    let (mut a, mut b) = (a.clone(), b.clone());
+    for j in 0..n {
+        let p = (j..n)
+            .max_by(|&x, &y| a[(x, j)].abs().total_cmp(&a[(y, j)].abs()))
+            .unwrap();
+        for m in [&mut a, &mut b] {
+            let (top, low) = (m.row(j).to_vec(), m.row(p).to_vec());
+            m.row_mut(j).copy_from_slice(&low);
+            m.row_mut(p).copy_from_slice(&top);
+        }
+        for i in 0..n {
+            if i != j {
+                let f = a[(i, j)] / a[(j, j)];
+                for m in [&mut a, &mut b] {
+                    let pivot = m.row(j).to_vec();
+                    m.row_mut(i)
+                        .iter_mut()
+                        .zip(pivot)
+                        .for_each(|(x, p)| *x -= f * p);
+                }
+            }
+        }
+    }
+    Matrix::from_fn(n, b.cols(), |i, j| b[(i, j)] / a[(i, i)])
+}
+
+pub(crate) fn identity(n: usize) -> Matrix {
+    Matrix::from_fn(n, n, |i, j| f64::from(u8::from(i == j)))
+}
