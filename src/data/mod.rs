@@ -1,1 +1,46 @@
-//! Data.
+//! Data in and out: the first stage of the flow, and the last.
+//!
+//! In: [`idx`] and [`mnist`] give images and labels for the experiments; [`tensors`] streams feature files that are
+//! larger than memory and loads heads; [`scenario`] and [`forget`] say which rows are to be forgotten.
+//! Out: [`output`] writes files that appear whole or not at all.
+//! Every reader takes its input for hostile: a bad file is a typed error that names it, never a panic and never an
+//! allocation that the file does not back with bytes.
+//!
+//! ```
+//! use muso::data::{Scenario, TestRows, digits};
+//! let digits = digits()?;
+//! let scenario = Scenario::FullClass { class: 3 };
+//! let split = scenario.split(&digits.train_labels, &digits.test_labels, TestRows::RetainedClasses, 0)?;
+//! assert_eq!((split.forget.len(), split.retain.len(), split.test.len()), (300, 300, 1028));
+//! let retained = digits.train_images.select_rows(&split.retain);
+//! assert_eq!(retained.rows(), 300);
+//! # Ok::<(), muso::Error>(())
+//! ```
+
+pub mod forget;
+pub mod idx;
+pub mod mnist;
+pub mod output;
+pub mod scenario;
+pub mod tensors;
+
+pub use forget::ForgetSpec;
+pub use mnist::{Digits, digits};
+pub use output::{OutputFile, commit_all};
+pub use scenario::{Amount, Scenario, Split, TestRows};
+pub use tensors::{
+    Head, LabelReader, MatrixReader, OutTensor, RowBuffer, TensorFile, to_safetensors,
+};
+
+/// Text from a file as a short printable piece of an error message, which is to stay one line.
+fn shown(text: &str, longest: usize) -> String {
+    let mut piece: String = text
+        .chars()
+        .take(longest)
+        .flat_map(char::escape_debug)
+        .collect();
+    if text.chars().nth(longest).is_some() {
+        piece.push('…');
+    }
+    piece
+}

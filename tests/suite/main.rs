@@ -2,4 +2,5 @@
 #![allow(missing_docs)]
 
 mod engine;
+mod parsers;
 mod support;

@@ -1,0 +1,122 @@
+//! The last layer of a network as a file: `weight` C×D, as PyTorch stores it, and an optional `bias` of length C.
+//!
+//! A head comes in beside the features and goes out again, changed, under the names that it came with; it is small
+//! and is held in f64 whatever its file stores.
+//!
+//! ```
+//! use muso::data::{Head, OutTensor, to_safetensors};
+//! use muso::engine::{Dtype, Matrix};
+//! let weight = Matrix::from_vec(2, 3, vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+//! let bytes = to_safetensors(&[("fc.weight", OutTensor::Matrix { values: &weight, dtype: Dtype::F32 })])?;
+//! let dir = tempfile::tempdir().unwrap();
+//! let path = dir.path().join("head.safetensors");
+//! std::fs::write(&path, &bytes).unwrap();
+//!
+//! let head = Head::load(&path)?;
+//! assert_eq!((head.weight.rows(), head.weight.cols(), head.prefix.as_str()), (2, 3, "fc."));
+//! assert_eq!(head.to_safetensors(head.dtype)?, bytes);
+//! # Ok::<(), muso::Error>(())
+//! ```
+
+use std::path::Path;
+
+use super::{OutTensor, TensorFile, shown, to_safetensors};
+use crate::engine::{Dtype, Matrix};
+use crate::{Error, Result};
+
+/// A linear layer: logits = features · weightᵀ + bias.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Head {
+    /// C×D: a row for each class.
+    pub weight: Matrix,
+    /// One value for each class.
+    pub bias: Option<Vec<f64>>,
+    /// How the file that it came from stores the weight.
+    pub dtype: Dtype,
+    /// What stands before `weight` and `bias` in the names of the tensors: empty, or such as `fc.`.
+    pub prefix: String,
+}
+
+impl Head {
+    /// Loads a head: safetensors with `weight` and perhaps `bias`, or with exactly one matrix `….weight`; or a
+    /// `.npy` matrix.
+    ///
+    /// # Errors
+    /// If there is no such matrix, if the bias does not fit it, or if a value is not finite.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self> {
+        let file = TensorFile::open(path)?;
+        let prefix = prefix(&file)?;
+        let weight = file.matrix(&format!("{prefix}weight"))?;
+        let dtype = weight.dtype();
+        let weight = weight.to_matrix()?;
+        let bias_name = format!("{prefix}bias");
+        let bias = if file.contains(&bias_name) {
+            let bias = file.vector(&bias_name)?;
+            if bias.cols() != weight.rows() {
+                return Err(Error::Shape {
+                    what: format!("{}: `{bias_name}`", file.path().display()),
+                    found: format!("{} values", bias.cols()),
+                    expected: format!("{}, one for each row of the weight", weight.rows()),
+                });
+            }
+            Some(bias.to_matrix()?.as_slice().to_vec())
+        } else {
+            None
+        };
+        file.unchanged()?;
+        Ok(Self {
+            weight,
+            bias,
+            dtype,
+            prefix,
+        })
+    }
+
+    /// The bytes of a safetensors file with this head, under the names that it was loaded with, rounded to `dtype`.
+    ///
+    /// # Errors
+    /// If a value is not finite or too large for `dtype`.
+    pub fn to_safetensors(&self, dtype: Dtype) -> Result<Vec<u8>> {
+        let names = ["weight", "bias"].map(|name| format!("{}{name}", self.prefix));
+        let mut tensors = vec![(
+            names[0].as_str(),
+            OutTensor::Matrix {
+                values: &self.weight,
+                dtype,
+            },
+        )];
+        if let Some(values) = &self.bias {
+            tensors.push((names[1].as_str(), OutTensor::Vector { values, dtype }));
+        }
+        to_safetensors(&tensors)
+    }
+}
+
+fn prefix(file: &TensorFile) -> Result<String> {
+    if !file.is_named() || file.contains("weight") {
+        return Ok(String::new());
+    }
+    let candidates: Vec<&str> = file
+        .entries
+        .iter()
+        .filter(|entry| entry.shape.len() == 2)
+        .filter_map(|entry| entry.name.strip_suffix("weight"))
+        .filter(|prefix| prefix.ends_with('.'))
+        .collect();
+    match candidates[..] {
+        [prefix] => Ok(prefix.to_owned()),
+        // The error for the missing `weight` lists what there is.
+        [] => file.entry("weight").map(|_| String::new()),
+        [first, second, ..] => Err(Error::format(
+            file.path(),
+            format!(
+                "{} matrices could be the head: `{}weight`, `{}weight`{}",
+                candidates.len(),
+                shown(first, 80),
+                shown(second, 80),
+                if candidates.len() > 2 { ", …" } else { "" }
+            ),
+            "a tensor `weight`, or exactly one matrix `….weight`",
+        )),
+    }
+}

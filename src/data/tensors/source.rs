@@ -1,0 +1,158 @@
+//! An input file that is read by position and watched for changes.
+//!
+//! It stands below the formats: they ask it for bytes at an offset and never see a file handle.
+//!
+//! ```
+//! use muso::data::{TensorFile, to_safetensors, OutTensor};
+//! let dir = tempfile::tempdir().unwrap();
+//! let path = dir.path().join("labels.safetensors");
+//! std::fs::write(&path, to_safetensors(&[("labels", OutTensor::Integers(&[1, 2]))])?).unwrap();
+//! let file = TensorFile::open(&path)?;
+//! assert!(file.unchanged().is_ok());
+//! std::fs::remove_file(&path).unwrap();
+//! assert!(file.unchanged().unwrap_err().to_string().contains("removed"));
+//! # Ok::<(), muso::Error>(())
+//! ```
+
+use std::fs::{self, File, Metadata};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use crate::{Error, Result};
+
+/// What must stay the same for a file to count as unchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    len: u64,
+    modified: Option<SystemTime>,
+    /// Device and inode.
+    identity: (u64, u64),
+}
+
+impl Stamp {
+    fn of(found: &Metadata) -> Self {
+        Self {
+            len: found.len(),
+            modified: found.modified().ok(),
+            identity: identity(found),
+        }
+    }
+
+    fn difference(&self, now: &Self) -> Option<String> {
+        if self.identity != now.identity {
+            Some("it was replaced by another file".to_owned())
+        } else if self.len != now.len {
+            Some(format!("it went from {} to {} bytes", self.len, now.len))
+        } else if self.modified != now.modified {
+            Some("it was written to".to_owned())
+        } else {
+            None
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Source {
+    path: PathBuf,
+    file: File,
+    stamp: Stamp,
+}
+
+impl Source {
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let failed = |e| Error::io(path, "open", e);
+        // Asked before opening, since opening a pipe would wait for a writer.
+        if !fs::metadata(path).map_err(failed)?.is_file() {
+            return Err(Error::format(
+                path,
+                "not a regular file",
+                "a regular file, since it is read by position and more than once",
+            ));
+        }
+        let file = File::open(path).map_err(failed)?;
+        let stamp = Stamp::of(&file.metadata().map_err(failed)?);
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            stamp,
+        })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes in the file when it was opened.
+    pub(super) fn len(&self) -> u64 {
+        self.stamp.len
+    }
+
+    /// Fills `buffer` from `offset`. The caller has checked the range against [`len`](Self::len), so a short read
+    /// means that the file shrank.
+    pub(super) fn read_exact_at(&self, mut buffer: &mut [u8], mut offset: u64) -> Result<()> {
+        while !buffer.is_empty() {
+            match read_at(&self.file, buffer, offset) {
+                Ok(0) => {
+                    return Err(self.changed(format!(
+                        "it had {} bytes and now ends at {offset} or before",
+                        self.stamp.len
+                    )));
+                }
+                Ok(n) => {
+                    buffer = &mut buffer[n..];
+                    offset += n as u64;
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(Error::io(&self.path, "read", e)),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn unchanged(&self) -> Result<()> {
+        let failed = |e| Error::io(&self.path, "examine", e);
+        let opened = self.file.metadata().map_err(failed)?;
+        let at_path = match fs::metadata(&self.path) {
+            Ok(found) => found,
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                return Err(self.changed("it was removed".to_owned()));
+            }
+            Err(e) => return Err(failed(e)),
+        };
+        for now in [opened, at_path] {
+            if let Some(how) = self.stamp.difference(&Stamp::of(&now)) {
+                return Err(self.changed(how));
+            }
+        }
+        Ok(())
+    }
+
+    fn changed(&self, how: String) -> Error {
+        Error::Changed {
+            path: self.path.clone(),
+            how,
+        }
+    }
+}
+
+#[cfg(unix)]
+fn identity(found: &Metadata) -> (u64, u64) {
+    use std::os::unix::fs::MetadataExt;
+    (found.dev(), found.ino())
+}
+
+#[cfg(not(unix))]
+fn identity(_: &Metadata) -> (u64, u64) {
+    (0, 0)
+}
+
+#[cfg(unix)]
+fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    std::os::unix::fs::FileExt::read_at(file, buffer, offset)
+}
+
+#[cfg(windows)]
+fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    std::os::windows::fs::FileExt::seek_read(file, buffer, offset)
+}

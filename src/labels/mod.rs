@@ -1,0 +1,86 @@
+//! Stage 5, after `solve`: the optimal labels.
+//!
+//! For the linear model the labels that make the forgotten rows' training signal vanish are ỹ_u = Z_u W* with
+//! W* = w_init + Π_r (w_p − w_init) (paper, Corollary 1); in the over-parameterised regime W* *is* the retrained
+//! model. [`Projector`] applies Π_r without ever forming it; [`leverage_scores`] and [`column_select`] pick rows
+//! that span the retained features.
+//!
+//! ```
+//! use muso::engine::{CpuEngine, Matrix};
+//! use muso::gram::{DualGram, Gram};
+//! use muso::labels::Projector;
+//! # fn main() -> muso::Result<()> {
+//! let engine = CpuEngine::new(None)?;
+//! let retained = Matrix::from_vec(1, 3, vec![2.0, 0.0, 0.0]);
+//! let gram = Gram::Dual(DualGram::new(&engine, retained, Matrix::zeros(1, 0), false)?);
+//! let projector = Projector::new(&engine, gram, 0.0)?;
+//! let (onto, _) = projector.apply(&Matrix::from_vec(3, 1, vec![5.0, 6.0, 7.0]))?;
+//! assert_eq!(onto.as_slice(), &[5.0, 0.0, 0.0]);
+//! # Ok(())
+//! # }
+//! ```
+
+mod leverage;
+
+pub use leverage::{column_select, leverage_scores};
+
+use crate::engine::{Engine, Matrix};
+use crate::error::Result;
+use crate::gram::{Gram, Route};
+use crate::solve::{Info, Params, Solver};
+
+/// Π_r, the projector onto the span of the retained rows, damped by λ.
+///
+/// Dual: Π V = Zᵀ(K + λI)⁻¹Z V. Primal: Π V = V − λ(G + λI)⁻¹V. The two are equal for λ > 0; neither forms Π or an
+/// inverse.
+pub struct Projector<'e, E: Engine> {
+    solver: Solver<'e, E>,
+    gram: Gram,
+}
+
+impl<'e, E: Engine> Projector<'e, E> {
+    /// Factors the system of the retained rows.
+    pub fn new(engine: &'e E, gram: Gram, ridge: f64) -> Result<Self> {
+        let matrix = match &gram {
+            Gram::Primal(sums) => sums.gram.clone(),
+            Gram::Dual(dual) => dual.kernel.clone(),
+        };
+        let solver = Solver::new(engine, matrix, Params::ridge(ridge))?;
+        Ok(Self { solver, gram })
+    }
+
+    /// Π V.
+    pub fn apply(&self, v: &Matrix) -> Result<(Matrix, Info)> {
+        match &self.gram {
+            Gram::Primal(_) => self.solver.project_onto_span(v),
+            Gram::Dual(dual) => {
+                let engine = self.solver.engine();
+                let seen = engine.project(dual.rows.as_rows(), v)?;
+                let (coefficients, info) = self.solver.solve(&seen)?;
+                let out = engine.pull_back(dual.rows.as_rows(), &coefficients, dual.bias)?;
+                Ok((out, info))
+            }
+        }
+    }
+
+    /// W* = w_init + Π (w_p − w_init).
+    pub fn optimal_weights(&self, trained: &Matrix, init: &Matrix) -> Result<(Matrix, Info)> {
+        let (projected, info) = self.apply(&trained.zip(init, |p, i| p - i))?;
+        Ok((init.zip(&projected, |i, p| i + p), info))
+    }
+
+    /// tr(Π)/D. Near 1 the retained rows fill the space, and λ alone decides how far labels move from predictions.
+    pub fn trace_ratio(&self) -> Result<f64> {
+        Ok(self.solver.projector_trace()? / self.gram.order() as f64)
+    }
+
+    /// Which form it uses.
+    pub fn route(&self) -> Route {
+        self.gram.route()
+    }
+
+    /// The factored system.
+    pub fn solver(&self) -> &Solver<'e, E> {
+        &self.solver
+    }
+}

@@ -1,0 +1,369 @@
+//! How numbers are written for people: one place, so that the terminal and the page agree.
+
+use super::table::{Metric, Stat};
+
+/// Stands where there is no number.
+pub(crate) const ABSENT: &str = "–";
+
+/// Digits and exponent of a scientific number: `1.0e-28` or 1.0×10⁻²⁸.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Notation {
+    /// `1.0e-28`, for terminals: it can be pasted into any program.
+    Plain,
+    /// `1.0×10⁻²⁸`, for pages.
+    Typeset,
+}
+
+/// `x` with `digits` decimals in its significand.
+pub(crate) fn scientific(x: f64, digits: usize, notation: Notation) -> String {
+    if !x.is_finite() {
+        return ABSENT.to_owned();
+    }
+    if x == 0.0 {
+        return "0".to_owned();
+    }
+    let plain = format!("{x:.digits$e}");
+    match (notation, plain.split_once('e')) {
+        (Notation::Typeset, Some((digits, exponent))) => {
+            format!("{}×10{}", minus(digits), superscript(exponent))
+        }
+        _ => plain,
+    }
+}
+
+/// 10 to the `exponent`, typeset, for axis ticks.
+pub(crate) fn power_of_ten(exponent: i32) -> String {
+    match exponent {
+        0 => "1".to_owned(),
+        1 => "10".to_owned(),
+        e => format!("10{}", superscript(&e.to_string())),
+    }
+}
+
+fn superscript(digits: &str) -> String {
+    digits
+        .chars()
+        .map(|c| match c {
+            '-' => '⁻',
+            '0' => '⁰',
+            '1' => '¹',
+            '2' => '²',
+            '3' => '³',
+            '4' => '⁴',
+            '5' => '⁵',
+            '6' => '⁶',
+            '7' => '⁷',
+            '8' => '⁸',
+            '9' => '⁹',
+            other => other,
+        })
+        .collect()
+}
+
+/// A typeset footnote mark: ¹, ², …
+pub(crate) fn footnote(number: usize) -> String {
+    superscript(&number.to_string())
+}
+
+fn minus(digits: &str) -> String {
+    digits.replace('-', "−")
+}
+
+/// A distance: four decimals when it is of a size to read, else scientific.
+pub(crate) fn distance(x: f64, notation: Notation) -> String {
+    if !x.is_finite() {
+        ABSENT.to_owned()
+    } else if x == 0.0 {
+        "0".to_owned()
+    } else if (1e-3..1e4).contains(&x.abs()) {
+        format!("{x:.4}")
+    } else {
+        scientific(x, 1, notation)
+    }
+}
+
+/// Any number in few characters: integers and short decimals as they are, the rest scientific.
+pub(crate) fn compact(x: f64, notation: Notation) -> String {
+    let size = x.abs();
+    if !x.is_finite() {
+        ABSENT.to_owned()
+    } else if x == 0.0 {
+        "0".to_owned()
+    } else if x.fract() == 0.0 && size < 1e4 {
+        format!("{x}")
+    } else if (1e-2..1e4).contains(&size) {
+        format!("{x:.*}", if size < 1.0 { 3 } else { 2 })
+    } else {
+        scientific(x, 1, notation)
+    }
+}
+
+/// A number that the user chose, with all its digits.
+pub(crate) fn given(x: f64, notation: Notation) -> String {
+    if !x.is_finite() {
+        return ABSENT.to_owned();
+    }
+    if x == 0.0 || (1e-2..1e6).contains(&x.abs()) {
+        return format!("{x}");
+    }
+    let plain = format!("{x:e}");
+    match (notation, plain.split_once('e')) {
+        (Notation::Typeset, Some(("1", exponent))) => format!("10{}", superscript(exponent)),
+        (Notation::Typeset, Some((digits, exponent))) => {
+            format!("{}×10{}", minus(digits), superscript(exponent))
+        }
+        _ => plain,
+    }
+}
+
+/// One value of a metric, without its spread.
+pub(crate) fn value(metric: Metric, x: f64, notation: Notation) -> String {
+    match metric {
+        Metric::DeltaW => distance(x, notation),
+        _ if !x.is_finite() => ABSENT.to_owned(),
+        _ if x.abs() < 1e4 => format!("{x:.2}"),
+        _ => scientific(x, 2, notation),
+    }
+}
+
+/// `mean ± std`. A number that was not measured is a dash; a spread that is not finite is left out.
+pub(crate) fn stat(metric: Metric, stat: Stat, notation: Notation) -> String {
+    let mean = value(metric, stat.mean, notation);
+    if !stat.is_finite()
+        || !stat.std.is_finite()
+        || (metric == Metric::DeltaW && stat == Stat::default())
+    {
+        return mean;
+    }
+    // A spread is written in the notation of its mean, so that the two compare.
+    let std = match metric {
+        Metric::DeltaW if !(1e-3..1e4).contains(&stat.mean.abs()) => {
+            scientific(stat.std, 1, notation)
+        }
+        Metric::DeltaW => format!("{:.4}", stat.std),
+        _ => value(metric, stat.std, notation),
+    };
+    format!("{mean} ± {std}")
+}
+
+/// A duration in the unit that fits it.
+pub(crate) fn seconds(s: f64) -> String {
+    if !s.is_finite() || s < 0.0 {
+        ABSENT.to_owned()
+    } else if s == 0.0 {
+        "0 s".to_owned()
+    } else if s < 0.9995e-3 {
+        format!("{:.0} µs", (s * 1e6).max(1.0))
+    } else if s < 0.9995 {
+        let ms = s * 1e3;
+        format!("{ms:.*} ms", usize::from(ms < 9.95))
+    } else if s < 99.95 {
+        format!("{s:.*} s", if s < 9.995 { 2 } else { 1 })
+    } else if s < 5999.5 {
+        let whole = s.round() as u64;
+        format!("{} min {:02} s", whole / 60, whole % 60)
+    } else {
+        let minutes = (s / 60.0).round() as u64;
+        format!("{} h {:02} min", minutes / 60, minutes % 60)
+    }
+}
+
+/// A size in binary units.
+pub(crate) fn bytes(n: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    if n < 1024 {
+        return format!("{n} B");
+    }
+    let mut size = n as f64 / 1024.0;
+    let mut unit = 0;
+    while size >= 1023.5 && unit + 1 < UNITS.len() {
+        size /= 1024.0;
+        unit += 1;
+    }
+    let decimals = usize::from(size < 99.95);
+    format!("{size:.decimals$} {}", UNITS[unit])
+}
+
+/// A count with a comma between groups of three digits.
+pub(crate) fn count(n: usize) -> String {
+    let digits = n.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// `1 row`, `2 rows`.
+pub(crate) fn plural(n: usize, one: &str, many: &str) -> String {
+    format!("{} {}", count(n), if n == 1 { one } else { many })
+}
+
+/// Columns that `text` takes on a terminal. Combining marks take none and East Asian characters two; that covers
+/// what method names and titles hold without a table of all Unicode.
+pub(crate) fn width(text: &str) -> usize {
+    text.chars()
+        .map(|c| match u32::from(c) {
+            0..0x20 | 0x7f..0xa0 | 0x300..0x370 | 0x200b..0x2010 | 0xfe00..0xfe10 => 0,
+            0x1100..0x1160 | 0x2e80..0xa4d0 | 0xac00..0xd7a4 | 0xf900..0xfb00 | 0xff00..0xff61 => 2,
+            0x1f300..0x1f700 | 0x1f900..0x1fb00 | 0x20000..0x3fffe => 2,
+            _ => 1,
+        })
+        .sum()
+}
+
+/// `text` with what cannot be shown in one line (control characters, escape sequences) replaced by spaces, so
+/// that a name from a file can neither break the layout nor drive the terminal.
+pub(crate) fn one_line(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
+}
+
+/// Breaks `text` at spaces into lines of at most `columns`; a longer word has a line of its own.
+pub(crate) fn wrap(text: &str, columns: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    for word in one_line(text).split_whitespace() {
+        if !line.is_empty() && width(&line) + 1 + width(word) > columns {
+            lines.push(std::mem::take(&mut line));
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    if !line.is_empty() {
+        lines.push(line);
+    }
+    lines
+}
+
+/// Joins `parts` by `separator` into lines of at most `columns`, breaking between parts only.
+pub(crate) fn wrap_parts(parts: &[String], separator: &str, columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for part in parts {
+        match lines.last_mut() {
+            Some(line) if width(line) + width(separator) + width(part) <= columns => {
+                line.push_str(separator);
+                line.push_str(part);
+            }
+            Some(line) => {
+                line.push_str(separator.trim_end());
+                lines.push(part.clone());
+            }
+            None => lines.push(part.clone()),
+        }
+    }
+    lines
+}
+
+/// Makes `text` safe as the content of an element or of a double-quoted attribute, in HTML and in SVG.
+pub(crate) fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            '\n' | '\t' => out.push(c),
+            // Not allowed in XML at all, not even as a reference.
+            c if c.is_control() => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances_change_notation_where_decimals_stop_to_speak() {
+        assert_eq!(distance(3.14e-28, Notation::Plain), "3.1e-28");
+        assert_eq!(distance(1e-4, Notation::Typeset), "1.0×10⁻⁴");
+        assert_eq!(distance(0.1027, Notation::Plain), "0.1027");
+        assert_eq!(distance(0.0, Notation::Plain), "0");
+        assert_eq!(distance(f64::NAN, Notation::Plain), ABSENT);
+        assert_eq!(distance(5e-324, Notation::Plain), "4.9e-324");
+        assert_eq!(distance(-2e300, Notation::Typeset), "−2.0×10³⁰⁰");
+    }
+
+    #[test]
+    fn spreads_follow_their_means() {
+        let wide = Stat {
+            mean: 0.1027,
+            std: 2.9e-4,
+        };
+        assert_eq!(
+            stat(Metric::DeltaW, wide, Notation::Plain),
+            "0.1027 ± 0.0003"
+        );
+        let tiny = Stat {
+            mean: 1e-28,
+            std: 2e-29,
+        };
+        assert_eq!(
+            stat(Metric::DeltaW, tiny, Notation::Plain),
+            "1.0e-28 ± 2.0e-29"
+        );
+        let wider = Stat {
+            mean: 1e-4,
+            std: 1e-3,
+        };
+        assert_eq!(
+            stat(Metric::DeltaW, wider, Notation::Plain),
+            "1.0e-4 ± 1.0e-3"
+        );
+        assert_eq!(
+            stat(Metric::Ta, Stat::exact(100.0), Notation::Plain),
+            "100.00 ± 0.00"
+        );
+        assert_eq!(stat(Metric::Ta, Stat::of(&[]), Notation::Plain), ABSENT);
+        assert_eq!(stat(Metric::DeltaW, Stat::exact(0.0), Notation::Plain), "0");
+    }
+
+    #[test]
+    fn human_units() {
+        assert_eq!(seconds(3.2e-5), "32 µs");
+        assert_eq!(seconds(0.00456), "4.6 ms");
+        assert_eq!(seconds(0.3), "300 ms");
+        assert_eq!(seconds(0.9999), "1.00 s");
+        assert_eq!(seconds(75.0), "75.0 s");
+        assert_eq!(seconds(119.6), "2 min 00 s");
+        assert_eq!(seconds(7260.0), "2 h 01 min");
+        assert_eq!(seconds(f64::NAN), ABSENT);
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(44 << 20), "44.0 MiB");
+        assert_eq!(bytes(300 << 20), "300 MiB");
+        assert_eq!(bytes(u64::MAX), "16384 PiB");
+        assert_eq!(count(1_000_000), "1,000,000");
+        assert_eq!(count(100), "100");
+        assert_eq!(plural(1, "row", "rows"), "1 row");
+    }
+
+    #[test]
+    fn terminal_columns() {
+        assert_eq!(width("Δw ± 1"), 6);
+        assert_eq!(width("数字"), 4);
+        assert_eq!(width("e\u{301}"), 1);
+        assert_eq!(wrap("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap("", 7), [""; 0]);
+        assert_eq!(one_line("a\x1b[2Jb\nc"), "a [2Jb c");
+    }
+
+    #[test]
+    fn markup_is_inert() {
+        assert_eq!(
+            escape("<b a=\"x\" b='y'>&"),
+            "&lt;b a=&quot;x&quot; b=&#39;y&#39;&gt;&amp;"
+        );
+        assert_eq!(escape("a\0b"), "a b");
+    }
+}

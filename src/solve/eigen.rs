@@ -1,0 +1,57 @@
+//! Eigendecomposition of a symmetric matrix: the rank-revealing fallback, and the source of leverage scores.
+
+use crate::engine::{Engine, Matrix};
+use crate::error::{Error, Result};
+
+/// A = U diag(s) Uᵀ, eigenvalues descending.
+#[derive(Clone, Debug)]
+pub struct Eigen {
+    /// Eigenvalues, largest first.
+    pub values: Vec<f64>,
+    /// Eigenvectors as rows, in the same order.
+    pub vectors: Matrix,
+}
+
+impl Eigen {
+    /// Decomposes the symmetric matrix `a`, reading its lower triangle.
+    pub fn new(a: &Matrix) -> Result<Self> {
+        let n = a.rows();
+        if a.as_slice().iter().any(|x| !x.is_finite()) {
+            return Err(Error::NoConvergence { size: n });
+        }
+        let view = faer::MatRef::from_row_major_slice(a.as_slice(), n, n);
+        let eigen = view
+            .self_adjoint_eigen(faer::Side::Lower)
+            .map_err(|_| Error::NoConvergence { size: n })?;
+        let values: Vec<f64> = (0..n).rev().map(|j| eigen.S()[j]).collect();
+        let vectors = Matrix::from_fn(n, n, |j, i| eigen.U()[(i, n - 1 - j)]);
+        Ok(Self { values, vectors })
+    }
+
+    /// How many eigenvalues stand clear of rounding: above n·eps·s₁.
+    pub fn rank(&self) -> usize {
+        let largest = self.values.first().copied().unwrap_or(0.0);
+        let floor = self.values.len() as f64 * f64::EPSILON * largest.max(0.0);
+        self.values.iter().take_while(|&&s| s > floor).count()
+    }
+
+    /// U f(s) Uᵀ X over the first `rank` directions.
+    pub fn apply<E: Engine>(
+        &self,
+        engine: &E,
+        rank: usize,
+        x: &Matrix,
+        f: impl Fn(f64) -> f64,
+    ) -> Result<Matrix> {
+        let rows: Vec<usize> = (0..rank).collect();
+        let basis = self.vectors.select_rows(&rows);
+        let mut coordinates = engine.project(basis.as_rows(), x)?;
+        for (j, &s) in self.values.iter().take(rank).enumerate() {
+            let factor = f(s);
+            for value in coordinates.row_mut(j) {
+                *value *= factor;
+            }
+        }
+        engine.pull_back(basis.as_rows(), &coordinates, false)
+    }
+}
