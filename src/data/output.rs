@@ -140,6 +140,16 @@ impl OutputFile {
         sync_directory(&self.directory).map_err(|e| self.fault("sync the directory of", e))
     }
 
+    /// Whether both replace the same file, however their directories are spelt.
+    fn is_same_as(&self, other: &Self) -> bool {
+        self.target == other.target
+            || (self.target.file_name() == other.target.file_name()
+                && matches!(
+                    (self.directory.canonicalize(), other.directory.canonicalize()),
+                    (Ok(a), Ok(b)) if a == b
+                ))
+    }
+
     fn fault(&self, action: &'static str, source: io::Error) -> Error {
         Error::io(&self.path, action, source)
     }
@@ -189,18 +199,6 @@ pub fn commit_all(mut files: Vec<OutputFile>) -> Result<()> {
         file.sync_directory()?;
     }
     Ok(())
-}
-
-impl OutputFile {
-    /// Whether both replace the same file, however their directories are spelt.
-    fn is_same_as(&self, other: &Self) -> bool {
-        self.target == other.target
-            || (self.target.file_name() == other.target.file_name()
-                && matches!(
-                    (self.directory.canonicalize(), other.directory.canonicalize()),
-                    (Ok(a), Ok(b)) if a == b
-                ))
-    }
 }
 
 /// Where a path leads when its last component is a symbolic link, or a chain of them; the end need not exist.
@@ -337,6 +335,15 @@ mod tests {
         ] {
             assert_eq!(process(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn everything_is_in_the_file_before_it_is_renamed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut output = OutputFile::create(dir.path().join("file")).unwrap();
+        output.put(b"buffered").unwrap();
+        output.sync().unwrap();
+        assert_eq!(fs::read(&output.temporary).unwrap(), b"buffered");
     }
 
     #[test]

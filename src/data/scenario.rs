@@ -328,6 +328,18 @@ mod tests {
     }
 
     #[test]
+    fn large_ranges_are_not_biased() {
+        // Three quarters of 2^64: without drawing again every third number would come up twice as often.
+        let mut rng = ChaCha8Rng::seed_from_u64(0);
+        let mut hits = [0_u32; 3];
+        for _ in 0..3000 {
+            hits[(below(&mut rng, 3 << 62) % 3) as usize] += 1;
+        }
+        // 1000 expected, standard deviation 26.
+        assert!(hits.iter().all(|&n| n.abs_diff(1000) < 150), "{hits:?}");
+    }
+
+    #[test]
     fn fractions_round_up_to_whole_rows() {
         assert_eq!(rounded_up(0.1, 300), 30);
         assert_eq!(rounded_up(0.7, 10), 7);

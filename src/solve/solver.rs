@@ -118,7 +118,9 @@ impl<'e, E: Engine> Solver<'e, E> {
         }
         let norm = largest_eigenvalue(engine, &matrix)?;
         let factorisation = match engine.factor(&matrix, params.ridge) {
-            Ok(factor) if !collapsed(engine.pivots(&factor), matrix.rows()) => {
+            Ok(factor)
+                if !collapsed(engine.pivots(&factor).0, matrix.rows(), norm + params.ridge) =>
+            {
                 Factorisation::Cholesky(factor)
             }
             outcome if params.fallback => {
@@ -290,8 +292,8 @@ impl<'e, E: Engine> Solver<'e, E> {
 }
 
 /// A smallest pivot within rounding of zero: the factor exists by luck and would amplify noise.
-fn collapsed((low, high): (f64, f64), order: usize) -> bool {
-    low <= order as f64 * f64::EPSILON * high
+fn collapsed(smallest: f64, order: usize, norm: f64) -> bool {
+    smallest <= order as f64 * f64::EPSILON * norm
 }
 
 fn largest_eigenvalue<E: Engine>(engine: &E, matrix: &Matrix) -> Result<f64> {

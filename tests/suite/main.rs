@@ -4,3 +4,4 @@
 mod engine;
 mod parsers;
 mod support;
+mod theory;

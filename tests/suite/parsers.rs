@@ -436,6 +436,13 @@ fn bad_safetensors_headers_are_told_apart() {
             "names `a` twice",
         ),
         (
+            with_header(
+                r#"{"a":{"dtype":"F4","shape":[3],"data_offsets":[0,1]}}"#,
+                1,
+            ),
+            "a whole number of bytes",
+        ),
+        (
             with_header(&good.replace("F32", "Q3"), 8),
             "the unknown dtype `Q3`",
         ),
