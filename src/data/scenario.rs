@@ -26,6 +26,8 @@ pub enum Amount {
     All,
     /// This many, drawn without replacement.
     Count(usize),
+    /// The first so many, in the order of the data.
+    First(usize),
     /// This share in (0, 1], rounded up to whole rows, drawn without replacement.
     Fraction(f64),
 }
@@ -38,14 +40,14 @@ pub enum Scenario {
         /// The class.
         class: i64,
     },
-    /// A random part of one class.
+    /// A part of one class.
     SubClass {
         /// The class.
         class: i64,
         /// How much of it.
         amount: Amount,
     },
-    /// A random part of all rows.
+    /// A part of all rows.
     Random {
         /// How much of them.
         amount: Amount,
@@ -177,11 +179,15 @@ impl Scenario {
     fn draw(&self, mut pool: Vec<usize>, amount: Amount, seed: u64) -> Result<Vec<usize>> {
         let count = match amount {
             Amount::All => return Ok(pool),
-            Amount::Count(count) if count > pool.len() => {
+            Amount::Count(count) | Amount::First(count) if count > pool.len() => {
                 return Err(self.fault(
                     format!("{count} rows of {} are to be forgotten", pool.len()),
                     format!("at most {}", pool.len()),
                 ));
+            }
+            Amount::First(count) => {
+                pool.truncate(count);
+                return Ok(pool);
             }
             Amount::Count(count) => count,
             Amount::Fraction(share) if share > 0.0 && share <= 1.0 => rounded_up(share, pool.len()),

@@ -345,6 +345,15 @@ impl<'a> Rows<'a> {
         }
     }
 
+    /// A widened copy of the named rows, in that order.
+    pub fn select(&self, rows: &[usize]) -> Matrix {
+        let mut out = Matrix::zeros(rows.len(), self.cols);
+        for (i, &row) in rows.iter().enumerate() {
+            self.widen_row(row, out.row_mut(i));
+        }
+        out
+    }
+
     /// A widened copy.
     pub fn to_matrix(&self) -> Matrix {
         let mut out = Matrix::zeros(self.rows, self.cols);

@@ -89,7 +89,7 @@ footer{margin:72px 0 0;padding:18px 0 0;border-top:1px solid var(--rule);font-si
 .pairs{grid-template-columns:1fr}.pairs dd{border-top:0;padding-top:0}.pairs dt{padding-bottom:0}\
 tbody th:first-child{position:sticky;left:0;background:var(--page);padding-right:8px}table{font-size:13px}th,td{padding-left:14px}.paper th,.paper td{font-size:12px}}
 @media print{body{font-size:12px}main{max-width:none;padding:0}h2{margin-top:28px;break-after:avoid}h3{break-after:avoid}\
-table{font-size:10px}tr{break-inside:avoid}.scroll{overflow:visible;margin:0;padding:0}th,td{padding-left:8px}\
+table{font-size:10.5px}.paper th,.paper td{font-size:9.5px}tr{break-inside:avoid}.ours:not(.solo),.aside{break-after:avoid}.scroll{overflow:visible;margin:0;padding:0}th,td{padding-left:8px}\
 .charts{grid-template-columns:repeat(3,1fr);gap:12px}}
 ";
 
@@ -417,13 +417,13 @@ impl Finding {
             },
             format::plural(table.seeds.len(), "seed", "seeds")
         );
-        if self.method != "MUSO" {
-            if let Some(sgd) = deltas(table, "MUSO", |r| delta(&r.values)) {
-                text.push_str(&format!(
-                    " By gradient descent, the paper's own route, MUSO ends at {}.",
-                    range(&sgd)
-                ));
-            }
+        if self.method != "MUSO"
+            && let Some(sgd) = deltas(table, "MUSO", |r| delta(&r.values))
+        {
+            text.push_str(&format!(
+                " By gradient descent, the paper's own route, MUSO ends at {}.",
+                range(&sgd)
+            ));
         }
         if let Some(start) = deltas(table, "Pre-trained", |r| delta(&r.values)) {
             text.push_str(&format!(
@@ -832,6 +832,7 @@ fn push_notes(out: &mut String, table: &Table) {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 pub(super) mod tests {
     use super::*;
     use crate::report::sample;
@@ -953,12 +954,12 @@ pub(super) mod tests {
         }
     }
 
-    /// Writes the sample pages where a person can look at them, when asked to.
+    /// Looks are not tested; this writes the pages for a person to look at:
+    /// `MUSO_SAMPLE_PAGES=folder cargo test --lib sample_pages -- --ignored`.
     #[test]
+    #[ignore = "writes sample pages into the folder that MUSO_SAMPLE_PAGES names"]
     fn sample_pages() {
-        let Ok(folder) = std::env::var("MUSO_SAMPLE_PAGES") else {
-            return;
-        };
+        let folder = std::env::var("MUSO_SAMPLE_PAGES").unwrap();
         let folder = std::path::Path::new(&folder);
         std::fs::write(folder.join("table.html"), table_page(&sample::table())).unwrap();
         std::fs::write(folder.join("head.html"), head_page(&sample::head())).unwrap();

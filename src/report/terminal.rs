@@ -269,6 +269,7 @@ fn align(cells: &[String], widths: &[usize], gap: usize) -> String {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use crate::report::{Stat, sample};

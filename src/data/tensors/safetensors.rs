@@ -304,30 +304,92 @@ pub fn to_safetensors(tensors: &[(&str, OutTensor<'_>)]) -> Result<Vec<u8>> {
     }
 
     let mut data = Vec::new();
-    let mut header = String::from("{");
-    for (name, tensor, (dtype, _)) in &tensors {
-        let begin = data.len();
+    for (name, tensor, _) in &tensors {
         tensor.append(name, &mut data)?;
-        if header.len() > 1 {
-            header.push(',');
-        }
-        let described = format!(
-            r#"{}:{{"dtype":"{dtype}","shape":{},"data_offsets":[{begin},{}]}}"#,
-            serde_json::Value::from(*name),
-            serde_json::Value::from(tensor.shape()),
-            data.len()
-        );
-        header.push_str(&described);
     }
-    header.push('}');
-    while !header.len().is_multiple_of(LENGTH_BYTES as usize) {
-        header.push(' ');
-    }
-    let mut file = Vec::with_capacity(LENGTH_BYTES as usize + header.len() + data.len());
-    file.extend_from_slice(&(header.len() as u64).to_le_bytes());
-    file.extend_from_slice(header.as_bytes());
+    let described: Vec<_> = tensors
+        .iter()
+        .map(|(name, tensor, _)| (*name, tensor.element(), tensor.shape()))
+        .collect();
+    let mut file = header(&described);
     file.append(&mut data);
     Ok(file)
+}
+
+/// A safetensors file too large to hold: row numbers and a row of values for each, appended batch by batch.
+///
+/// The caller writes [`RowsWriter::header`], then all row numbers, then all values.
+#[derive(Clone, Copy, Debug)]
+pub struct RowsWriter {
+    /// How many rows there will be.
+    pub rows: usize,
+    /// Values in a row.
+    pub cols: usize,
+    /// How values are stored.
+    pub dtype: Dtype,
+}
+
+impl RowsWriter {
+    /// The name of the i64 tensor of row numbers.
+    pub const ROWS: &'static str = "rows";
+    /// The name of the tensor of values.
+    pub const VALUES: &'static str = "targets";
+
+    /// What the file starts with.
+    pub fn header(&self) -> Vec<u8> {
+        header(&[
+            (Self::ROWS, Element::I64, vec![self.rows]),
+            (Self::VALUES, self.dtype.into(), vec![self.rows, self.cols]),
+        ])
+    }
+
+    /// Some of the row numbers.
+    pub fn row_numbers(&self, numbers: &[i64]) -> Vec<u8> {
+        bytemuck::cast_slice(numbers).to_vec()
+    }
+
+    /// Some of the values.
+    ///
+    /// # Errors
+    /// As [`to_safetensors`].
+    pub fn values(&self, values: &Matrix) -> Result<Vec<u8>> {
+        let mut out = Vec::new();
+        append_narrowed(
+            Self::VALUES,
+            values.as_slice(),
+            self.cols,
+            self.dtype,
+            &mut out,
+        )?;
+        Ok(out)
+    }
+}
+
+/// Length and header of a file with these tensors end to end.
+fn header(tensors: &[(&str, Element, Vec<usize>)]) -> Vec<u8> {
+    let mut text = String::from("{");
+    let mut begin = 0;
+    for (name, element, shape) in tensors {
+        let (dtype, bits) = storage(*element);
+        let end = begin + shape.iter().map(|&n| n as u64).product::<u64>() * bits / 8;
+        if text.len() > 1 {
+            text.push(',');
+        }
+        let described = format!(
+            r#"{}:{{"dtype":"{dtype}","shape":{},"data_offsets":[{begin},{end}]}}"#,
+            serde_json::Value::from(*name),
+            serde_json::Value::from(shape.clone()),
+        );
+        text.push_str(&described);
+        begin = end;
+    }
+    text.push('}');
+    while !text.len().is_multiple_of(LENGTH_BYTES as usize) {
+        text.push(' ');
+    }
+    let mut bytes = (text.len() as u64).to_le_bytes().to_vec();
+    bytes.extend_from_slice(text.as_bytes());
+    bytes
 }
 
 fn storage(element: Element) -> (&'static str, u64) {

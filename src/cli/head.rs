@@ -1,0 +1,186 @@
+//! `muso head`.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use muso::Error;
+use muso::data::{ForgetSpec, commit_all};
+use muso::engine::Dtype;
+use muso::pipeline::head;
+use muso::report::html;
+
+use super::{Common, Outputs, device, print, progress::Bar};
+
+/// Make the last layer of any model forget rows of a feature file.
+///
+/// Give the features that the layer sees, the layer itself, and which rows to forget. Out comes the layer as it would
+/// be had those rows never been there: exactly for layers fitted by (ridge) least squares, with the distance measured
+/// by --verify. Files are streamed, so the feature file may be larger than memory.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Files (safetensors; matrices may also be .npy):
+  features   `features` [N,D] f16, bf16, f32 or f64, with `labels` [N] i64 or `targets` [N,C]
+  head       `weight` [C,D] and perhaps `bias` [C]; also PyTorch names such as fc.weight
+  labels out `rows` [N_u] i64 and `targets` [N_u,C]: what the forgotten rows should be taught instead
+
+Examples:
+  forget class 3 of a ridge head, and check the result by a second pass
+    muso head --features f.safetensors --head h.safetensors --forget class:3 --ridge 1e-3 \\
+              --out new.safetensors --verify --report report.html
+  forget listed rows of an over-parameterised head that was trained from init.safetensors
+    muso head --features f.safetensors --head h.safetensors --init init.safetensors \\
+              --forget ids.txt --objective interpolate --out new.safetensors")]
+pub(super) struct HeadArgs {
+    /// Feature file
+    #[arg(long, value_name = "FILE")]
+    features: PathBuf,
+    /// File with `labels` or `targets`, when they are not in the feature file
+    #[arg(long, value_name = "FILE")]
+    labels: Option<PathBuf>,
+    /// The head that was trained on all rows
+    #[arg(long, value_name = "FILE")]
+    head: PathBuf,
+    /// The head before training [default: zero]
+    #[arg(long, value_name = "FILE")]
+    init: Option<PathBuf>,
+    /// Rows to forget: a text file of row numbers counted from 0, or class:K
+    #[arg(long, value_name = "IDS")]
+    forget: String,
+    /// λ, at least 0: the one that the head was trained with [default: 0 for interpolate; needed for ridge]
+    #[arg(long, value_name = "λ", allow_hyphen_values = true)]
+    ridge: Option<f64>,
+    /// What the head minimises [default: interpolate when fewer rows are retained than features, else ridge]
+    #[arg(long, value_enum)]
+    objective: Option<Objective>,
+    /// Fit retained rows to their labels, or take the given head's word [default: labels for ridge, head for interpolate]
+    #[arg(long, value_enum)]
+    from: Option<Source>,
+    /// Where to write the new head; may be the same file as --head
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Where to write the optimal labels of the forgotten rows
+    #[arg(long, value_name = "FILE")]
+    labels_out: Option<PathBuf>,
+    /// Where to write the report: .html or .json
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Type of the written values; PyTorch converts on loading
+    #[arg(long, value_enum, default_value = "f64")]
+    dtype: OutDtype,
+    /// Read the file once more, solve from the retained rows directly and report the distance
+    #[arg(long)]
+    verify: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Objective {
+    /// Least squares with a ridge
+    Ridge,
+    /// The interpolating fit nearest to the initial head
+    Interpolate,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Source {
+    /// Labels or targets of the retained rows
+    Labels,
+    /// The given head, as trained on all rows
+    Head,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum OutDtype {
+    F64,
+    F32,
+    F16,
+    Bf16,
+}
+
+pub(super) fn run(args: &HeadArgs, common: &Common) -> anyhow::Result<()> {
+    let engine = device::engine(common)?;
+    let params = head::Params {
+        features: args.features.clone(),
+        labels: args.labels.clone(),
+        head: args.head.clone(),
+        init: args.init.clone(),
+        forget: ForgetSpec::parse(&args.forget)?,
+        objective: args.objective.map(|objective| match objective {
+            Objective::Ridge => head::Objective::Ridge,
+            Objective::Interpolate => head::Objective::Interpolate,
+        }),
+        source: args.from.map(|source| match source {
+            Source::Labels => head::Source::Labels,
+            Source::Head => head::Source::Head,
+        }),
+        ridge: args.ridge,
+        verify: args.verify,
+    };
+    let dtype = match args.dtype {
+        OutDtype::F64 => Dtype::F64,
+        OutDtype::F32 => Dtype::F32,
+        OutDtype::F16 => Dtype::F16,
+        OutDtype::Bf16 => Dtype::Bf16,
+    };
+    let as_page = args.report.as_deref().map(is_page).transpose()?;
+
+    // The head is read whole before anything is written, so it alone may be replaced.
+    let forget_file = (!args.forget.starts_with("class:")).then(|| Path::new(&args.forget));
+    let mut outputs = Outputs::beside(&[
+        ("--features", Some(&args.features)),
+        ("--labels", args.labels.as_deref()),
+        ("--init", args.init.as_deref()),
+        ("--forget", forget_file),
+    ]);
+    let out = outputs.open("--out", Some(&args.out))?;
+    let mut labels = outputs.open("--labels-out", args.labels_out.as_deref())?;
+    let report = outputs.open("--report", args.report.as_deref())?;
+    let json = outputs.open("--json", common.json.as_deref())?;
+
+    let labels_out = labels.as_mut().map(|file| (file, dtype));
+    let mut outcome = head::run(&engine, &params, labels_out, &mut Bar::new())?;
+    outcome.report.threads = engine.threads();
+    outcome.report.peak_memory_bytes = peak_memory();
+
+    let mut files = Vec::new();
+    if let Some(mut file) = out {
+        file.put(&outcome.head.to_safetensors(dtype)?)?;
+        files.push(file);
+    }
+    files.extend(labels);
+    if let (Some(mut file), Some(page)) = (report, as_page) {
+        let text = if page {
+            html::head_page(&outcome.report)
+        } else {
+            outcome.report.to_json()
+        };
+        file.put(text.as_bytes())?;
+        files.push(file);
+    }
+    if let Some(mut file) = json {
+        file.put(outcome.report.to_json().as_bytes())?;
+        files.push(file);
+    }
+    commit_all(files)?;
+    print(&outcome.report.to_text());
+    Ok(())
+}
+
+fn is_page(path: &Path) -> muso::Result<bool> {
+    match path.extension().and_then(|e| e.to_str()) {
+        Some("html" | "htm") => Ok(true),
+        Some("json") => Ok(false),
+        _ => Err(Error::format(
+            path,
+            "unknown kind of report",
+            "a name that ends in .html or .json",
+        )),
+    }
+}
+
+/// The most memory this process has had resident, where the system tells.
+fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib * 1024)
+}

@@ -1,0 +1,185 @@
+//! The command line: what each command takes, and how its outcome becomes text, files and an exit code.
+//!
+//! Exit codes: 0 done; 1 it could not be done (numerical failure); 2 the input is at fault, with one line on standard
+//! error that names what and why; 130 interrupted.
+
+mod device;
+mod doctor;
+mod head;
+mod progress;
+mod table;
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use muso::Error;
+use muso::data::OutputFile;
+
+/// Makes a trained model forget chosen samples, exactly, and proves how close it came.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    max_term_width = 100,
+    after_help = "Examples:\n  \
+        muso demo                        see the paper's Table 1 on real digits, in under a minute\n  \
+        muso head --features f.safetensors --head h.safetensors --forget ids.txt --ridge 1e-3 --out new.safetensors\n  \
+        muso doctor                      what this build and machine can do"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Options that every command takes.
+#[derive(Clone, Debug, Args)]
+struct Common {
+    /// Worker threads; results do not depend on it [default: one for each core]
+    #[arg(long, global = true, value_name = "N")]
+    threads: Option<usize>,
+    /// Where to compute: cpu, cuda or cuda:N
+    #[arg(long, global = true, default_value = "cpu", value_name = "DEVICE")]
+    device: String,
+    /// Also write the outcome as JSON to this file
+    #[arg(long, global = true, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show exact unlearning on embedded MNIST digits: needs no files, takes under a minute
+    Demo(table::TableArgs),
+    /// Repeat an experiment of the paper
+    Reproduce {
+        /// Which table
+        #[arg(value_enum)]
+        table: PaperTable,
+        #[command(flatten)]
+        args: table::TableArgs,
+    },
+    /// Make the last layer of any model forget rows of a feature file
+    Head(Box<head::HeadArgs>),
+    /// Tell what this build and machine can do
+    Doctor,
+}
+
+/// Tables of the paper that can be repeated.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum PaperTable {
+    /// The over-parameterised linear model on MNIST 3 against 7.
+    Table1,
+}
+
+pub(crate) fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    let Cli { command, common } = cli;
+    let outcome = match command {
+        Command::Demo(args) => table::run(&args, &common, "muso demo"),
+        Command::Reproduce {
+            table: PaperTable::Table1,
+            args,
+        } => table::run(&args, &common, "muso reproduce table1"),
+        Command::Head(args) => head::run(&args, &common),
+        Command::Doctor => doctor::run(&common),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failure(&error),
+    }
+}
+
+/// Help and version go out as they are; a mistake in the arguments is one line, like every other mistake.
+fn usage(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        // Nothing can be done about a closed standard output.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let _ = error.print();
+        return ExitCode::from(2);
+    }
+    let text = error.to_string();
+    let said: Vec<&str> = text
+        .lines()
+        .map(str::trim)
+        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"))
+        .filter(|line| !line.is_empty())
+        .collect();
+    let said = said.join(" ");
+    eprintln!("muso: {said} (see muso --help)");
+    ExitCode::from(2)
+}
+
+fn failure(error: &anyhow::Error) -> ExitCode {
+    match error.downcast_ref::<Error>() {
+        Some(Error::Interrupted) => {
+            eprintln!("muso: {error:#}");
+            ExitCode::from(130)
+        }
+        Some(known) => {
+            eprintln!("muso: error: {error:#}");
+            ExitCode::from(if known.is_input() { 2 } else { 1 })
+        }
+        None => {
+            eprintln!("muso: error: {error:#}");
+            ExitCode::from(1)
+        }
+    }
+}
+
+/// Outputs are opened before the work, so that an unwritable place is found at once, and must not be the same file as
+/// each other or as an input.
+struct Outputs {
+    inputs: Vec<(String, PathBuf)>,
+    targets: Vec<(String, PathBuf)>,
+}
+
+impl Outputs {
+    fn beside(inputs: &[(&str, Option<&Path>)]) -> Self {
+        let inputs = inputs
+            .iter()
+            .filter_map(|(name, path)| {
+                let path = std::fs::canonicalize((*path)?).ok()?;
+                Some(((*name).to_owned(), path))
+            })
+            .collect();
+        Self {
+            inputs,
+            targets: Vec::new(),
+        }
+    }
+
+    fn open(&mut self, name: &str, path: Option<&Path>) -> muso::Result<Option<OutputFile>> {
+        let Some(path) = path else { return Ok(None) };
+        let file = OutputFile::create(path)?;
+        let taken = self.inputs.iter().chain(&self.targets);
+        if let Some((other, _)) = taken.into_iter().find(|(_, taken)| *taken == file.target()) {
+            return Err(Error::format(
+                path,
+                format!("{name} is the same file as {other}"),
+                "a file of its own",
+            ));
+        }
+        self.targets
+            .push((name.to_owned(), file.target().to_owned()));
+        Ok(Some(file))
+    }
+}
+
+/// Prints to standard output; a closed pipe is not an error of ours.
+fn print(text: &str) {
+    use std::io::Write;
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+/// Colour when a person is looking and has not asked for none.
+fn colour() -> bool {
+    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none()
+}

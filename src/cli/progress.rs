@@ -1,0 +1,64 @@
+//! A bar on standard error for runs that a person waits for, and a clean stop on Ctrl-C.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use muso::pipeline::Progress;
+
+static STOP: AtomicBool = AtomicBool::new(false);
+
+/// Shows a bar when standard error is a terminal; always passes on a request to stop.
+pub(super) struct Bar {
+    bar: Option<ProgressBar>,
+    phase: String,
+}
+
+impl Bar {
+    pub(super) fn new() -> Self {
+        static HANDLER: OnceLock<()> = OnceLock::new();
+        HANDLER.get_or_init(|| {
+            // Without a handler Ctrl-C still ends the program; outputs are safe either way.
+            let _ = ctrlc::set_handler(|| {
+                if STOP.swap(true, Ordering::SeqCst) {
+                    std::process::exit(130);
+                }
+            });
+        });
+        Self {
+            bar: None,
+            phase: String::new(),
+        }
+    }
+}
+
+impl Progress for Bar {
+    fn at(&mut self, phase: &str, done: u64, total: u64) -> bool {
+        if self.phase != phase {
+            if let Some(bar) = self.bar.take() {
+                bar.finish_and_clear();
+            }
+            phase.clone_into(&mut self.phase);
+        }
+        let bar = self.bar.get_or_insert_with(|| {
+            let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+            let style = "{msg:12} {wide_bar} {percent:>3} %  {elapsed} gone, {eta} left";
+            if let Ok(style) = ProgressStyle::with_template(style) {
+                bar.set_style(style);
+            }
+            bar.set_message(phase.to_owned());
+            bar
+        });
+        bar.set_length(total);
+        bar.set_position(done);
+        !STOP.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
