@@ -123,7 +123,7 @@ pub(super) fn run(args: &HeadArgs, common: &Common) -> anyhow::Result<()> {
     };
     let as_page = args.report.as_deref().map(is_page).transpose()?;
 
-    // The head is read whole before anything is written, so it alone may be replaced.
+    // The head is read whole before anything is written, so it may be replaced, but by the new head only.
     let forget_file = (!args.forget.starts_with("class:")).then(|| Path::new(&args.forget));
     let mut outputs = Outputs::beside(&[
         ("--features", Some(&args.features)),
@@ -132,6 +132,7 @@ pub(super) fn run(args: &HeadArgs, common: &Common) -> anyhow::Result<()> {
         ("--forget", forget_file),
     ]);
     let out = outputs.open("--out", Some(&args.out))?;
+    outputs.keep("--head", Some(&args.head));
     let mut labels = outputs.open("--labels-out", args.labels_out.as_deref())?;
     let report = outputs.open("--report", args.report.as_deref())?;
     let json = outputs.open("--json", common.json.as_deref())?;

@@ -112,65 +112,89 @@ fn usage(error: &clap::Error) -> ExitCode {
         .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"))
         .filter(|line| !line.is_empty())
         .collect();
-    let said = said.join(" ");
-    eprintln!("muso: {said} (see muso --help)");
+    complain(&format!("{} (see muso --help)", said.join(" ")));
     ExitCode::from(2)
 }
 
 fn failure(error: &anyhow::Error) -> ExitCode {
     match error.downcast_ref::<Error>() {
         Some(Error::Interrupted) => {
-            eprintln!("muso: {error:#}");
+            complain(&error.to_string());
             ExitCode::from(130)
         }
+        // Its message already ends with its cause.
         Some(known) => {
-            eprintln!("muso: error: {error:#}");
+            complain(&format!("error: {known}"));
             ExitCode::from(if known.is_input() { 2 } else { 1 })
         }
         None => {
-            eprintln!("muso: error: {error:#}");
+            complain(&format!("error: {error:#}"));
             ExitCode::from(1)
         }
     }
 }
 
+/// One line on standard error, whatever the names of files and tensors in it contain.
+fn complain(message: &str) {
+    let mut line = String::new();
+    for c in message.chars() {
+        if c.is_control() {
+            line.extend(c.escape_default());
+        } else {
+            line.push(c);
+        }
+    }
+    eprintln!("muso: {line}");
+}
+
 /// Outputs are opened before the work, so that an unwritable place is found at once, and must not be the same file as
 /// each other or as an input.
 struct Outputs {
-    inputs: Vec<(String, PathBuf)>,
-    targets: Vec<(String, PathBuf)>,
+    /// Option and file, in its canonical spelling.
+    taken: Vec<(String, PathBuf)>,
 }
 
 impl Outputs {
     fn beside(inputs: &[(&str, Option<&Path>)]) -> Self {
-        let inputs = inputs
-            .iter()
-            .filter_map(|(name, path)| {
-                let path = std::fs::canonicalize((*path)?).ok()?;
-                Some(((*name).to_owned(), path))
-            })
-            .collect();
-        Self {
-            inputs,
-            targets: Vec::new(),
+        let mut outputs = Self { taken: Vec::new() };
+        for (name, path) in inputs {
+            outputs.keep(name, *path);
+        }
+        outputs
+    }
+
+    /// Outputs opened from here on may not be this file.
+    fn keep(&mut self, name: &str, input: Option<&Path>) {
+        // An input that is not there is found out when it is opened.
+        if let Some(Ok(path)) = input.map(std::fs::canonicalize) {
+            self.taken.push((name.to_owned(), path));
         }
     }
 
     fn open(&mut self, name: &str, path: Option<&Path>) -> muso::Result<Option<OutputFile>> {
         let Some(path) = path else { return Ok(None) };
         let file = OutputFile::create(path)?;
-        let taken = self.inputs.iter().chain(&self.targets);
-        if let Some((other, _)) = taken.into_iter().find(|(_, taken)| *taken == file.target()) {
+        let target = canonical(file.target()).map_err(|e| Error::io(path, "write", e))?;
+        if let Some((other, _)) = self.taken.iter().find(|(_, taken)| *taken == target) {
             return Err(Error::format(
                 path,
                 format!("{name} is the same file as {other}"),
                 "a file of its own",
             ));
         }
-        self.targets
-            .push((name.to_owned(), file.target().to_owned()));
+        self.taken.push((name.to_owned(), target));
         Ok(Some(file))
     }
+}
+
+/// The one spelling of a file that need not exist, in a directory that does.
+fn canonical(target: &Path) -> std::io::Result<PathBuf> {
+    let directory = match target.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let name = target.file_name().unwrap_or_default();
+    Ok(directory.canonicalize()?.join(name))
 }
 
 /// Prints to standard output; a closed pipe is not an error of ours.

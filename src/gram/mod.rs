@@ -97,6 +97,14 @@ impl Gram {
         }
     }
 
+    /// The symmetric matrix to be factored: G or K.
+    pub fn system(&self) -> &Matrix {
+        match self {
+            Self::Primal(sums) => &sums.gram,
+            Self::Dual(dual) => &dual.kernel,
+        }
+    }
+
     /// D, bias included.
     pub fn order(&self) -> usize {
         match self {

@@ -26,7 +26,7 @@ pub use leverage::{column_select, leverage_scores};
 
 use crate::engine::{Engine, Matrix};
 use crate::error::Result;
-use crate::gram::{Gram, Route};
+use crate::gram::Gram;
 use crate::solve::{Info, Params, Solver};
 
 /// Π_r, the projector onto the span of the retained rows, damped by λ.
@@ -41,11 +41,7 @@ pub struct Projector<'e, E: Engine> {
 impl<'e, E: Engine> Projector<'e, E> {
     /// Factors the system of the retained rows.
     pub fn new(engine: &'e E, gram: Gram, ridge: f64) -> Result<Self> {
-        let matrix = match &gram {
-            Gram::Primal(sums) => sums.gram.clone(),
-            Gram::Dual(dual) => dual.kernel.clone(),
-        };
-        let solver = Solver::new(engine, matrix, Params::ridge(ridge))?;
+        let solver = Solver::new(engine, gram.system().clone(), Params::ridge(ridge))?;
         Ok(Self { solver, gram })
     }
 
@@ -74,9 +70,9 @@ impl<'e, E: Engine> Projector<'e, E> {
         Ok(self.solver.projector_trace()? / self.gram.order() as f64)
     }
 
-    /// Which form it uses.
-    pub fn route(&self) -> Route {
-        self.gram.route()
+    /// What it was made of.
+    pub fn gram(&self) -> &Gram {
+        &self.gram
     }
 
     /// The factored system.

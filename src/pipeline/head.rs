@@ -36,7 +36,7 @@ use crate::labels::Projector;
 use crate::report::{
     Accuracy, Change, Conditioning, HeadReport, Phase, Premise, RowCounts, Verification,
 };
-use crate::solve::{Info, Method, Params as SolveParams, Solver, fit, ridge_weights};
+use crate::solve::{Info, Method, fit, fit_with};
 
 /// Feature bytes read at a time.
 const BATCH_BYTES: usize = 8 << 20;
@@ -177,9 +177,18 @@ enum Collected {
     Dual(DualGram),
 }
 
+/// Which batches of the stream are wanted.
+#[derive(Clone, Copy, PartialEq)]
+enum Which {
+    All,
+    /// Only those with a row to forget.
+    Forgotten,
+}
+
 /// One batch of the stream.
 struct Batch {
     start: u64,
+    count: usize,
     rows: RowBuffer,
     classes: Vec<i64>,
     values: RowBuffer,
@@ -248,52 +257,74 @@ impl Input {
 
     /// Reads all labels once: every one must be a class, and only they tell how many rows a class has.
     fn count_forgotten(&self, progress: &mut dyn Progress) -> Result<u64> {
-        const CHUNK: u64 = 1 << 16;
-        let classes = self.classes();
         let mut counted = 0;
-        if let Wanted::Classes(labels) = &self.wanted {
-            let mut chunk = Vec::new();
-            for start in (0..labels.len()).step_by(CHUNK as usize) {
-                check(progress, "check", start, labels.len())?;
-                let count = CHUNK.min(labels.len() - start) as usize;
-                labels.read(start, count, &mut chunk)?;
-                for (i, &label) in chunk.iter().enumerate() {
-                    if !(0..classes as i64).contains(&label) {
-                        return Err(Error::LabelRange {
-                            path: labels.path().to_owned(),
-                            row: start + i as u64,
-                            label,
-                            classes,
-                        });
-                    }
-                    counted += u64::from(self.forget == ForgetSpec::Class(label));
-                }
-            }
+        self.each_label_chunk("check", progress, |_, chunk| {
+            let forgotten = |label: &&i64| self.forget == ForgetSpec::Class(**label);
+            counted += chunk.iter().filter(forgotten).count() as u64;
+            Ok(())
+        })?;
+        let class = match &self.forget {
+            ForgetSpec::Ids { ids, .. } => return Ok(ids.len() as u64),
+            ForgetSpec::Class(class) => class,
+        };
+        let fault = |problem: String, expected: String| {
+            Err(Error::selection(
+                format!("--forget class:{class}"),
+                problem,
+                expected,
+            ))
+        };
+        let rows = self.features.rows();
+        match &self.wanted {
+            Wanted::Classes(_) if counted == 0 => fault(
+                "no row has that label".into(),
+                format!("a class that occurs, 0 to {}", self.classes() - 1),
+            ),
+            Wanted::Classes(_) if counted == rows => fault(
+                format!("all {rows} rows have that label"),
+                "at least one row that is retained".into(),
+            ),
+            Wanted::Classes(_) => Ok(counted),
+            _ => fault(
+                "the rows have no class labels".into(),
+                "a tensor `labels` in the feature file or by --labels, or a list of rows".into(),
+            ),
         }
-        match &self.forget {
-            ForgetSpec::Ids { ids, .. } => Ok(ids.len() as u64),
-            ForgetSpec::Class(class) => {
-                let what = format!("--forget class:{class}");
-                let rows = self.features.rows();
-                match &self.wanted {
-                    Wanted::Classes(_) if counted == 0 => Err(Error::selection(
-                        what,
-                        "no row has that label",
-                        format!("a class that occurs, 0 to {}", classes - 1),
-                    )),
-                    Wanted::Classes(_) if counted == rows => Err(Error::selection(
-                        what,
-                        format!("all {rows} rows have that label"),
-                        "at least one row that is retained",
-                    )),
-                    Wanted::Classes(_) => Ok(counted),
-                    _ => Err(Error::selection(
-                        what,
-                        "the rows have no class labels",
-                        "a tensor `labels` in the feature file or by --labels, or a list of rows",
-                    )),
-                }
-            }
+    }
+
+    /// Hands out all labels, checked, with the number of the first row; nothing where rows have no classes.
+    fn each_label_chunk(
+        &self,
+        phase: &str,
+        progress: &mut dyn Progress,
+        mut work: impl FnMut(u64, &[i64]) -> Result<()>,
+    ) -> Result<()> {
+        const CHUNK: u64 = 1 << 16;
+        let Wanted::Classes(labels) = &self.wanted else {
+            return Ok(());
+        };
+        let mut chunk = Vec::new();
+        for start in (0..labels.len()).step_by(CHUNK as usize) {
+            check(progress, phase, start, labels.len())?;
+            let count = CHUNK.min(labels.len() - start) as usize;
+            labels.read(start, count, &mut chunk)?;
+            self.check_labels(labels, start, &chunk)?;
+            work(start, &chunk)?;
+        }
+        Ok(())
+    }
+
+    fn check_labels(&self, labels: &LabelReader, start: u64, chunk: &[i64]) -> Result<()> {
+        let classes = self.classes();
+        let range = 0..classes as i64;
+        match chunk.iter().position(|label| !range.contains(label)) {
+            None => Ok(()),
+            Some(i) => Err(Error::LabelRange {
+                path: labels.path().to_owned(),
+                row: start + i as u64,
+                label: chunk[i],
+                classes,
+            }),
         }
     }
 
@@ -316,14 +347,13 @@ impl Input {
 
     /// Which rows of a batch are to be forgotten, counted within it.
     fn forgotten_in(&self, batch: &Batch) -> Vec<usize> {
-        let count = batch.rows.rows().rows();
         match &self.forget {
             ForgetSpec::Class(class) => {
                 let of_class = |&i: &usize| batch.classes[i] == *class;
-                (0..count).filter(of_class).collect()
+                (0..batch.count).filter(of_class).collect()
             }
             ForgetSpec::Ids { ids, .. } => {
-                let end = batch.start + count as u64;
+                let end = batch.start + batch.count as u64;
                 let from = ids.partition_point(|&id| id < batch.start);
                 let to = ids.partition_point(|&id| id < end);
                 ids[from..to]
@@ -338,6 +368,7 @@ impl Input {
     fn stream(
         &self,
         phase: &str,
+        which: Which,
         progress: &mut dyn Progress,
         mut work: impl FnMut(&Batch) -> Result<()>,
     ) -> Result<()> {
@@ -349,8 +380,13 @@ impl Input {
             scope.spawn(move || {
                 for start in (0..total).step_by(step) {
                     let mut batch = emptied.try_recv().unwrap_or_else(|_| Batch::new());
-                    let count = step.min((total - start) as usize);
-                    let outcome = self.read(start, count, &mut batch).map(|()| batch);
+                    batch.start = start;
+                    batch.count = step.min((total - start) as usize);
+                    let outcome = match self.read(which, &mut batch) {
+                        Ok(false) => continue,
+                        Ok(true) => Ok(batch),
+                        Err(error) => Err(error),
+                    };
                     let failed = outcome.is_err();
                     // The receiver is gone once the work has failed or was stopped.
                     if full.send(outcome).is_err() || failed {
@@ -360,9 +396,8 @@ impl Input {
             });
             for batch in filled {
                 let batch = batch?;
-                let end = batch.start + batch.rows.rows().rows() as u64;
                 work(&batch)?;
-                check(progress, phase, end, total)?;
+                check(progress, phase, batch.start + batch.count as u64, total)?;
                 // The reader may have finished; then nobody needs the buffers.
                 let _ = empty.send(batch);
             }
@@ -370,36 +405,22 @@ impl Input {
         })
     }
 
-    fn read(&self, start: u64, count: usize, batch: &mut Batch) -> Result<()> {
-        batch.start = start;
-        self.features.read(start, count, &mut batch.rows)?;
-        match &self.wanted {
-            Wanted::Nothing => {}
-            Wanted::Classes(labels) => labels.read(start, count, &mut batch.classes)?,
-            Wanted::Values(values) => values.read(start, count, &mut batch.values)?,
+    /// Fills a batch and checks every value; false when it holds none of the rows wanted.
+    fn read(&self, which: Which, batch: &mut Batch) -> Result<bool> {
+        let (start, count) = (batch.start, batch.count);
+        if let Wanted::Classes(labels) = &self.wanted {
+            labels.read(start, count, &mut batch.classes)?;
+            self.check_labels(labels, start, &batch.classes)?;
+        }
+        if which == Which::Forgotten && self.forgotten_in(batch).is_empty() {
+            return Ok(false);
+        }
+        read_finite(&self.features, start, count, &mut batch.rows)?;
+        if let Wanted::Values(values) = &self.wanted {
+            read_finite(values, start, count, &mut batch.values)?;
         }
         self.unchanged()?;
-        for (reader, rows) in [
-            (Some(&self.features), &batch.rows),
-            (self.wanted.values(), &batch.values),
-        ] {
-            if let (Some(reader), Some((row, column, value))) =
-                (reader, rows.rows().first_not_finite())
-            {
-                return Err(reader.not_finite(start + row as u64, column, value));
-            }
-        }
-        // Checked before, but the file may have changed in a way that the time of modification does not show.
-        let classes = self.classes() as i64;
-        if let Some(i) = batch.classes.iter().position(|c| !(0..classes).contains(c)) {
-            return Err(Error::LabelRange {
-                path: self.files[self.files.len() - 1].path().to_owned(),
-                row: start + i as u64,
-                label: batch.classes[i],
-                classes: self.classes(),
-            });
-        }
-        Ok(())
+        Ok(true)
     }
 
     fn collect<E: Engine>(
@@ -412,7 +433,7 @@ impl Input {
             Route::Primal => {
                 let mut all = engine.accumulator(plan.spec)?;
                 let mut forgotten = engine.accumulator(plan.spec)?;
-                self.stream("sums", progress, |batch| {
+                self.stream("sums", Which::All, progress, |batch| {
                     let rows = batch.rows.rows();
                     engine.accumulate(&mut all, rows, batch.targets(plan.spec))?;
                     let picked = batch.select(&self.forgotten_in(batch));
@@ -441,14 +462,14 @@ impl Input {
         spec: SumsSpec,
         progress: &mut dyn Progress,
     ) -> Result<()> {
-        self.stream(phase, progress, |batch| {
+        self.stream(phase, Which::All, progress, |batch| {
             let picked = batch.select(&self.retained_in(batch));
             builder.push(picked.rows(), picked.targets(spec))
         })
     }
 
     fn retained_in(&self, batch: &Batch) -> Vec<usize> {
-        let mut keep = vec![true; batch.rows.rows().rows()];
+        let mut keep = vec![true; batch.count];
         for i in self.forgotten_in(batch) {
             keep[i] = false;
         }
@@ -476,21 +497,18 @@ impl Input {
                     file.put(&writer.row_numbers(&numbers))?;
                 }
             }
-            ForgetSpec::Class(_) => self.stream("row numbers", progress, |batch| {
-                let picked = self.forgotten_in(batch);
-                let numbers: Vec<i64> = picked
-                    .iter()
-                    .map(|&i| batch.start as i64 + i as i64)
-                    .collect();
-                file.put(&writer.row_numbers(&numbers))
-            })?,
-        }
-        self.stream("labels", progress, |batch| {
-            let picked = self.forgotten_in(batch);
-            if picked.is_empty() {
-                return Ok(());
+            ForgetSpec::Class(class) => {
+                self.each_label_chunk("labels", progress, |start, chunk| {
+                    let of_class = (start as i64..)
+                        .zip(chunk)
+                        .filter(|(_, label)| *label == class);
+                    let numbers: Vec<i64> = of_class.map(|(row, _)| row).collect();
+                    file.put(&writer.row_numbers(&numbers))
+                })?;
             }
-            let rows = batch.rows.rows().select(&picked);
+        }
+        self.stream("labels", Which::Forgotten, progress, |batch| {
+            let rows = batch.rows.rows().select(&self.forgotten_in(batch));
             let labels = engine.project(rows.as_rows(), weights)?;
             file.put(&writer.values(&labels)?)
         })
@@ -511,7 +529,7 @@ impl Input {
         let mut builder = GramBuilder::new(engine, plan.route, spec)?;
         let mut gradient = Matrix::zeros(weights.rows(), weights.cols());
         let mut tally = Tally::default();
-        self.stream("verify", progress, |batch| {
+        self.stream("verify", Which::All, progress, |batch| {
             let kept = self.retained_in(batch);
             let picked = batch.select(&kept);
             builder.push(picked.rows(), picked.targets(spec))?;
@@ -612,13 +630,6 @@ impl Wanted {
         }
         Ok(Self::Values(values))
     }
-
-    fn values(&self) -> Option<&MatrixReader> {
-        match self {
-            Self::Values(values) => Some(values),
-            _ => None,
-        }
-    }
 }
 
 impl Plan {
@@ -709,12 +720,8 @@ impl Plan {
                 (trained.zip(&change, |w, c| w + c), info)
             }
             (Source::Head, _) => projector.optimal_weights(trained, init)?,
-            (Source::Labels, Collected::Primal { all, forgotten }) => {
-                let fitted = ridge_weights(solver, &all.subtract(forgotten), init)?;
-                (fitted.weights, fitted.info)
-            }
-            (Source::Labels, Collected::Dual(dual)) => {
-                let fitted = fit(engine, &Gram::Dual(dual.clone()), init, self.ridge)?;
+            (Source::Labels, _) => {
+                let fitted = fit_with(solver, projector.gram(), init)?;
                 (fitted.weights, fitted.info)
             }
         };
@@ -765,8 +772,8 @@ impl Plan {
     ) -> Result<Option<Premise>> {
         match collected {
             Collected::Primal { all, .. } if self.objective == Objective::Ridge => {
-                let solver = Solver::new(engine, all.gram.clone(), SolveParams::ridge(self.ridge))?;
-                let optimum = ridge_weights(&solver, all, &input.init)?.weights;
+                let gram = Gram::Primal(all.clone());
+                let optimum = fit(engine, &gram, &input.init, self.ridge)?.weights;
                 Ok(Some(Premise {
                     residual: relative_distance(&input.trained, &optimum),
                     meaning:
@@ -790,6 +797,7 @@ impl Batch {
     fn new() -> Self {
         Self {
             start: 0,
+            count: 0,
             rows: RowBuffer::new(),
             classes: Vec::new(),
             values: RowBuffer::new(),
@@ -952,6 +960,19 @@ fn to_weights(head: &Head) -> Matrix {
         Some(bias) if d == width => bias[c],
         _ => head.weight[(c, d)],
     })
+}
+
+fn read_finite(
+    reader: &MatrixReader,
+    start: u64,
+    count: usize,
+    buffer: &mut RowBuffer,
+) -> Result<()> {
+    reader.read(start, count, buffer)?;
+    match buffer.rows().first_not_finite() {
+        None => Ok(()),
+        Some((row, column, value)) => Err(reader.not_finite(start + row as u64, column, value)),
+    }
 }
 
 fn relative_distance(a: &Matrix, b: &Matrix) -> f64 {

@@ -264,14 +264,14 @@ impl HeadReport {
             "",
         );
         let targets = match self.source.as_str() {
-            "head" => "the given head's own predictions",
+            "head" => "the given head",
             "labels" => "the labels of the file",
             other => other,
         };
         fact(
             "objective",
             format!(
-                "{}, λ = {}, {} route, targets from {targets}",
+                "{}, λ = {}, {} route, from {targets}",
                 self.objective,
                 format::given(self.ridge, notation),
                 self.route

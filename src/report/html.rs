@@ -763,8 +763,9 @@ fn push_paths(out: &mut String, table: &Table) {
     }
     out.push_str(
         "<h2>The path of gradient descent</h2>\n\
-         <p>Δw over the epochs of each iterative method, both on a log scale, for the first seed. With optimal \
-         labels the path leads to the retrained model; with other labels it ends elsewhere.</p>\n\
+         <p>Δw over the epochs of each iterative method, both on a log scale, for the first seed and \
+         without any early stop. With optimal labels the path leads to the retrained model; with other labels it ends \
+         elsewhere.</p>\n\
          <div class=\"charts\">\n",
     );
     let shared: Vec<f64> = curves().flat_map(|c| c.delta_w.iter().copied()).collect();
@@ -952,20 +953,5 @@ pub(super) mod tests {
         for bad in ["<p>", "<p></q>", "<a b=\"c></a>", "</p>", "<p>></p>"] {
             assert!(balanced(bad).is_err(), "{bad}");
         }
-    }
-
-    /// Looks are not tested; this writes the pages for a person to look at:
-    /// `MUSO_SAMPLE_PAGES=folder cargo test --lib sample_pages -- --ignored`.
-    #[test]
-    #[ignore = "writes sample pages into the folder that MUSO_SAMPLE_PAGES names"]
-    fn sample_pages() {
-        let folder = std::env::var("MUSO_SAMPLE_PAGES").unwrap();
-        let folder = std::path::Path::new(&folder);
-        std::fs::write(folder.join("table.html"), table_page(&sample::table())).unwrap();
-        std::fs::write(folder.join("head.html"), head_page(&sample::head())).unwrap();
-        let text = crate::report::terminal::table(&sample::table(), Default::default());
-        std::fs::write(folder.join("table.txt"), text).unwrap();
-        std::fs::write(folder.join("head.txt"), sample::head().to_text()).unwrap();
-        std::fs::write(folder.join("head.json"), sample::head().to_json()).unwrap();
     }
 }

@@ -23,26 +23,22 @@ pub struct Fit {
 /// # Errors
 /// As [`Solver::new`].
 pub fn fit<E: Engine>(engine: &E, gram: &Gram, start: &Matrix, ridge: f64) -> Result<Fit> {
+    let solver = Solver::new(engine, gram.system().clone(), Params::ridge(ridge))?;
+    fit_with(&solver, gram, start)
+}
+
+/// The same with a solver at hand, made from [`Gram::system`].
+pub fn fit_with<E: Engine>(solver: &Solver<'_, E>, gram: &Gram, start: &Matrix) -> Result<Fit> {
     match gram {
-        Gram::Primal(sums) => {
-            let solver = Solver::new(engine, sums.gram.clone(), Params::ridge(ridge))?;
-            ridge_weights(&solver, sums, start)
-        }
-        Gram::Dual(dual) => {
-            let solver = Solver::new(engine, dual.kernel.clone(), Params::ridge(ridge))?;
-            dual_fit(&solver, dual, start)
-        }
+        Gram::Primal(sums) => primal_fit(solver, sums, start),
+        Gram::Dual(dual) => dual_fit(solver, dual, start),
     }
 }
 
 /// (G + λI)⁻¹(ZᵀY + λw₀), with `solver` made from G.
 ///
 /// Directions that the solver had to drop keep w₀: no row pulls them anywhere.
-pub fn ridge_weights<E: Engine>(
-    solver: &Solver<'_, E>,
-    sums: &Sums,
-    start: &Matrix,
-) -> Result<Fit> {
+fn primal_fit<E: Engine>(solver: &Solver<'_, E>, sums: &Sums, start: &Matrix) -> Result<Fit> {
     let ridge = solver.ridge();
     let (mut weights, info) = solver.solve(&sums.cross.zip(start, |b, w| b + ridge * w))?;
     if let Some(unseen) = solver.dropped_part(start)? {

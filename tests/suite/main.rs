@@ -1,7 +1,11 @@
 //! The integration tests, in one binary because burn links slowly.
-#![allow(missing_docs)]
+// `allow-unwrap-in-tests` covers test functions but not what they call.
+#![allow(missing_docs, clippy::unwrap_used)]
 
+mod cli;
 mod engine;
+mod layout;
 mod parsers;
 mod support;
+mod table1;
 mod theory;

@@ -104,7 +104,13 @@ fn parse_idx(bytes: &[u8]) -> muso::Result<idx::IdxArray> {
 }
 
 /// As numpy.save writes it: the header padded so that the values start at a multiple of 64.
-fn npy_bytes(version: u8, descr: &str, fortran: &str, shape: &str, values: &[u8]) -> Vec<u8> {
+pub(crate) fn npy_bytes(
+    version: u8,
+    descr: &str,
+    fortran: &str,
+    shape: &str,
+    values: &[u8],
+) -> Vec<u8> {
     let mut header =
         format!("{{'descr': '{descr}', 'fortran_order': {fortran}, 'shape': {shape}, }}");
     let before = if version == 1 { 10 } else { 12 };

@@ -497,7 +497,7 @@ fn an_ill_conditioned_system_is_solved_and_said_to_be_one() {
         ..Params::ridge(-1e-3)
     };
     assert!(
-        Solver::new(&engine, sums.gram.clone(), strict).is_err(),
+        Solver::new(&engine, sums.gram, strict).is_err(),
         "a negative ridge"
     );
     let (x, _) = solver.solve(&v).unwrap();

@@ -1,7 +1,7 @@
 //! Sums over rows: G = ZᵀZ and ZᵀY, streamed.
 //!
-//! Rows are gathered into blocks of [`BLOCK`] rows, widened and packed once in both operand formats. When
-//! [`Accumulator::capacity`] blocks are full they are folded into G: one task for each strip of [`STRIP`] rows of G,
+//! Rows are gathered into blocks of [`BLOCK`] rows, widened and packed once in both operand formats, some columns a
+//! task. When [`Accumulator::capacity`] blocks are full they are folded into G: one task for each strip of rows of G,
 //! which takes the blocks in order. A block's contribution is summed from zero and then added, so each entry of G is a
 //! two-level sum whose shape depends on the row numbers only: not on the batches, not on the threads.
 //!
@@ -12,12 +12,18 @@ use rayon::prelude::*;
 use super::kernel::{Isa, Kernel, MR, NR, Work};
 use crate::engine::{Matrix, Rows, Sums, SumsSpec, Targets};
 
-/// Rows in a block: a packed strip of 24 columns and one of 8 fit the first-level cache together.
-const BLOCK: usize = 128;
-/// Rows of G that a task owns; a multiple of both tile sides.
-const STRIP: usize = 24;
+/// Rows in a block: packed, 6 columns and 8 fit the first-level cache together, and a strip of 48 the second.
+const BLOCK: usize = 256;
+/// Columns that a task packs; a multiple of both tile sides.
+const PIECE: usize = 48;
 /// Packed rows are folded when they take about this many bytes.
-const STAGING_BYTES: usize = 8 << 20;
+const STAGING_BYTES: usize = 6 << 20;
+
+/// Rows of G that a task owns: few enough that there are tasks for all threads, many enough that what they share is
+/// read seldom. Divides [`PIECE`].
+fn strip_height(order: usize) -> usize {
+    if order <= 256 { PIECE / 2 } else { PIECE }
+}
 
 /// Sums in progress.
 #[derive(Debug)]
@@ -46,32 +52,41 @@ struct Block {
     classes: Vec<u32>,
 }
 
-/// Rows `first..first + STRIP` of G's lower triangle, and the same rows of ZᵀY.
+/// Rows `first..first + height` of G's lower triangle, and the same rows of ZᵀY.
 #[derive(Debug)]
 struct Strip {
     first: usize,
-    /// Columns stored: up to and including the diagonal tile.
-    width: usize,
-    /// STRIP × width, row-major.
+    height: usize,
+    /// height × (first + height), row-major: the columns up to and including the diagonal.
     gram: Vec<f64>,
-    /// `[target][STRIP]`: a row of features is added to its class in one go.
+    /// `[target][height]`: a row of features is added to its class in one go.
     cross: Vec<f64>,
+}
+
+impl Strip {
+    fn new(first: usize, height: usize, targets: usize) -> Self {
+        Self {
+            first,
+            height,
+            gram: vec![0.0; height * (first + height)],
+            cross: vec![0.0; height * targets],
+        }
+    }
+
+    fn width(&self) -> usize {
+        self.first + self.height
+    }
 }
 
 impl Accumulator {
     pub(super) fn new(spec: SumsSpec) -> Self {
         let order = spec.order();
-        let padded = order.next_multiple_of(STRIP);
-        let block_bytes = BLOCK * padded * 2 * size_of::<f64>();
+        let block_bytes = BLOCK * order.next_multiple_of(PIECE) * 2 * size_of::<f64>();
         let capacity = (STAGING_BYTES / block_bytes.max(1)).clamp(1, 64);
-        let strips = (0..padded)
-            .step_by(STRIP)
-            .map(|first| Strip {
-                first,
-                width: first + STRIP,
-                gram: vec![0.0; STRIP * (first + STRIP)],
-                cross: vec![0.0; STRIP * spec.targets],
-            })
+        let height = strip_height(order);
+        let strips = (0..order)
+            .step_by(height)
+            .map(|first| Strip::new(first, height, spec.targets))
             .collect();
         let blocks = (0..capacity).map(|_| Block::default()).collect();
         Self {
@@ -169,22 +184,36 @@ impl Accumulator {
         let mut gram = Matrix::zeros(order, order);
         let mut cross = Matrix::zeros(order, targets);
         for strip in &self.strips {
-            for i in strip.first..order.min(strip.first + STRIP) {
-                let r = i - strip.first;
-                for j in 0..=i {
-                    let value = strip.gram[r * strip.width + j];
-                    gram[(i, j)] = value;
-                    gram[(j, i)] = value;
-                }
-                for t in 0..targets {
-                    cross[(i, t)] = strip.cross[t * STRIP + r];
+            for (r, values) in strip.gram.chunks_exact(strip.width()).enumerate() {
+                let i = strip.first + r;
+                if i < order {
+                    gram.row_mut(i)[..=i].copy_from_slice(&values[..=i]);
+                    for t in 0..targets {
+                        cross[(i, t)] = strip.cross[t * strip.height + r];
+                    }
                 }
             }
         }
+        mirror(&mut gram);
         Sums {
             rows: self.rows,
             gram,
             cross,
+        }
+    }
+}
+
+/// Copies the lower triangle of a square matrix to the upper one, tile by tile so that both stay in the cache.
+fn mirror(matrix: &mut Matrix) {
+    const SIDE: usize = 32;
+    let n = matrix.rows();
+    for top in (0..n).step_by(SIDE) {
+        for left in (top..n).step_by(SIDE) {
+            for i in top..n.min(top + SIDE) {
+                for j in left.max(i + 1)..n.min(left + SIDE) {
+                    matrix[(i, j)] = matrix[(j, i)];
+                }
+            }
         }
     }
 }
@@ -198,31 +227,44 @@ impl Block {
         targets: Targets<'_>,
         range: std::ops::Range<usize>,
     ) {
-        let padded = spec.order().next_multiple_of(STRIP);
+        let padded = spec.order().next_multiple_of(PIECE);
         // What lies beyond the last column stays zero for good.
         self.left.resize(BLOCK * padded, 0.0);
         self.right.resize(BLOCK * padded, 0.0);
-        let mut wide = vec![0.0; padded];
-        for i in range {
-            rows.widen_row(i, &mut wide);
-            if spec.bias {
-                wide[spec.features] = 1.0;
+        let left = self.left.par_chunks_mut(BLOCK * PIECE);
+        let right = self.right.par_chunks_mut(BLOCK * PIECE);
+        let filled = self.rows;
+        left.zip(right)
+            .enumerate()
+            .for_each(|(piece, (left, right))| {
+                let first = piece * PIECE;
+                let mut wide = [0.0; PIECE];
+                let count = spec.features.saturating_sub(first).min(PIECE);
+                if spec.bias && first + count == spec.features && count < PIECE {
+                    wide[count] = 1.0;
+                }
+                for (k, i) in (filled..).zip(range.clone()) {
+                    rows.widen_part(i, first.min(spec.features), &mut wide[..count]);
+                    scatter::<MR>(left, k, &wide);
+                    scatter::<NR>(right, k, &wide);
+                }
+            });
+        match targets {
+            Targets::None => {}
+            Targets::Classes(classes) => {
+                let classes = classes[range.clone()].iter();
+                self.classes.extend(classes.map(|&class| class as u32));
             }
-            let k = self.rows;
-            scatter::<MR>(&mut self.left, k, &wide);
-            scatter::<NR>(&mut self.right, k, &wide);
-            match targets {
-                Targets::None => {}
-                Targets::Classes(classes) => self.classes.push(classes[i] as u32),
-                Targets::Values(values) => {
-                    let mut wide = vec![0.0; spec.targets.next_multiple_of(NR)];
-                    self.values.resize(BLOCK * wide.len(), 0.0);
+            Targets::Values(values) => {
+                let mut wide = vec![0.0; spec.targets.next_multiple_of(NR)];
+                self.values.resize(BLOCK * wide.len(), 0.0);
+                for (k, i) in (filled..).zip(range.clone()) {
                     values.widen_row(i, &mut wide);
                     scatter::<NR>(&mut self.values, k, &wide);
                 }
             }
-            self.rows += 1;
         }
+        self.rows += range.len();
     }
 }
 
@@ -252,19 +294,20 @@ impl Work for FoldStrip<'_> {
             blocks,
             targets,
         } = self;
+        let (height, width) = (strip.height, strip.width());
         for block in blocks {
             let depth = block.rows;
             let left = |row: usize| &block.left[row / MR * BLOCK * MR..][..depth * MR];
-            for column in (0..strip.width).step_by(NR) {
+            for column in (0..width).step_by(NR) {
                 let right = &block.right[column * BLOCK..][..depth * NR];
-                for r in (0..STRIP).step_by(MR) {
+                for r in (0..height).step_by(MR) {
                     let row = strip.first + r;
                     if column >= row + MR {
                         continue; // wholly above the diagonal
                     }
                     let tile = kernel.tile(left(row), right);
                     for (i, sums) in tile.iter().enumerate() {
-                        let out = &mut strip.gram[(r + i) * strip.width + column..][..NR];
+                        let out = &mut strip.gram[(r + i) * width + column..][..NR];
                         for (out, sum) in out.iter_mut().zip(sums) {
                             *out += sum;
                         }
@@ -272,10 +315,10 @@ impl Work for FoldStrip<'_> {
                 }
             }
             if !block.classes.is_empty() {
-                for r in (0..STRIP).step_by(MR) {
+                for r in (0..height).step_by(MR) {
                     let (rows, _) = left(strip.first + r).as_chunks::<MR>();
                     for (row, &class) in rows.iter().zip(&block.classes) {
-                        let out = &mut strip.cross[class as usize * STRIP + r..][..MR];
+                        let out = &mut strip.cross[class as usize * height + r..][..MR];
                         for (out, value) in out.iter_mut().zip(row) {
                             *out += value;
                         }
@@ -284,11 +327,11 @@ impl Work for FoldStrip<'_> {
             } else if !block.values.is_empty() {
                 for column in (0..targets).step_by(NR) {
                     let right = &block.values[column * BLOCK..][..depth * NR];
-                    for r in (0..STRIP).step_by(MR) {
+                    for r in (0..height).step_by(MR) {
                         let tile = kernel.tile(left(strip.first + r), right);
                         for (i, sums) in tile.iter().enumerate() {
                             for (j, sum) in sums.iter().enumerate().take(targets - column) {
-                                strip.cross[(column + j) * STRIP + r + i] += sum;
+                                strip.cross[(column + j) * height + r + i] += sum;
                             }
                         }
                     }

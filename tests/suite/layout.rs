@@ -1,0 +1,100 @@
+//! The order of the stages, as the code has it: a stage imports earlier stages, the engine and the errors only.
+
+use std::path::{Path, PathBuf};
+
+/// In flow order. What is not listed is no stage: `pipeline` and `cli` may know all of them.
+const STAGES: [&str; 9] = [
+    "data", "features", "gram", "solve", "labels", "train", "methods", "evaluate", "report",
+];
+/// Open to every stage. `Error` and `Result` are re-exported at the root.
+const COMMON: [&str; 6] = ["engine", "config", "error", "Error", "Result", "VERSION"];
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// The first names after `crate::` in a text, also inside `crate::{a, b::c}`; comments do not count.
+fn imported(text: &str) -> Vec<String> {
+    let code: String = text
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .collect::<Vec<_>>()
+        .join("\n");
+    let mut names = Vec::new();
+    for part in code.split("crate::").skip(1) {
+        let Some(group) = part.strip_prefix('{') else {
+            names.push(first_name(part));
+            continue;
+        };
+        let mut depth = 0;
+        let mut piece = String::new();
+        for c in group.chars() {
+            match c {
+                '}' if depth == 0 => break,
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                ',' if depth == 0 => names.push(first_name(&std::mem::take(&mut piece))),
+                _ => {}
+            }
+            piece.push(c);
+        }
+        names.push(first_name(&piece));
+    }
+    names.retain(|name| !name.is_empty());
+    names
+}
+
+fn first_name(text: &str) -> String {
+    let text = text.trim_start_matches(|c: char| c.is_whitespace() || c == ',');
+    text.chars()
+        .take_while(|c| c.is_alphanumeric() || *c == '_')
+        .collect()
+}
+
+#[test]
+fn the_scan_sees_imports() {
+    let text = "use crate::data::X;\n// crate::cli\nuse crate::{solve::{a, b}, Error};\nlet x = crate::gram::y();";
+    assert_eq!(imported(text), ["data", "solve", "Error", "gram"]);
+}
+
+#[test]
+fn stages_import_only_earlier_stages() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut checked = 0;
+    for (place, stage) in STAGES.iter().enumerate() {
+        let mut files = Vec::new();
+        sources(&root.join(stage), &mut files);
+        assert!(!files.is_empty(), "stage {stage} has no source");
+        for file in files {
+            for name in imported(&std::fs::read_to_string(&file).unwrap()) {
+                let earlier = STAGES[..=place].contains(&name.as_str());
+                assert!(
+                    earlier || COMMON.contains(&name.as_str()),
+                    "{} imports crate::{name}, which comes later",
+                    file.display()
+                );
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 20, "only {checked} imports were seen");
+    // The engine is below all stages.
+    let mut files = Vec::new();
+    sources(&root.join("engine"), &mut files);
+    for file in files {
+        for name in imported(&std::fs::read_to_string(&file).unwrap()) {
+            assert!(
+                ["engine", "error"].contains(&name.as_str()),
+                "{}: {name}",
+                file.display()
+            );
+        }
+    }
+}
