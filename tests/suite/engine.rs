@@ -7,7 +7,7 @@ use muso::engine::{CpuEngine, Engine, Matrix, Rows, Sums, SumsSpec, Targets};
 use crate::support::{EPS, engine, gauss_solve, gaussian, identity, matmul, minus, relative};
 
 /// Sides of the tiles and blocks inside the engine, one below, one above, and several at once plus a rest.
-const SIZES: [usize; 12] = [1, 5, 6, 7, 8, 9, 23, 24, 25, 48, 49, 77];
+const SIZES: [usize; 13] = [1, 5, 6, 7, 8, 9, 24, 47, 48, 49, 77, 96, 260];
 
 fn sums(engine: &impl Engine, z: Rows<'_>, bias: bool, targets: usize, t: Targets<'_>) -> Sums {
     let spec = SumsSpec {
@@ -52,7 +52,7 @@ fn assert_close(found: &Matrix, a: &Matrix, b: &Matrix, what: &str) {
 fn gram_and_cross_match_the_definition_at_every_tile_edge() {
     let engine = engine();
     for (case, &d) in SIZES.iter().enumerate() {
-        for n in [1, 127, 128, 129, 300] {
+        for n in [1, 255, 256, 257, 600] {
             for bias in [false, true] {
                 let z = gaussian(n, d, case as u64);
                 let y = gaussian(n, 1 + case % 10, 99);
@@ -178,7 +178,7 @@ fn bytes_do_not_depend_on_threads_batches_or_instruction_set() {
     let wanted = run(&CpuEngine::new(Some(1)).unwrap(), n);
     for threads in [1, 2, 3, 7] {
         let engine = CpuEngine::new(Some(threads)).unwrap();
-        for batch in [1, 100, 128, 999] {
+        for batch in [1, 100, 256, 999] {
             assert!(
                 run(&engine, batch) == wanted,
                 "{threads} threads, batches of {batch}"
