@@ -89,6 +89,14 @@ pub enum Error {
         /// Its domain.
         expected: String,
     },
+    /// A parameter that has no safe default was not given.
+    #[error("{name} is missing; expected {expected}")]
+    Missing {
+        /// Its name as the user would write it.
+        name: &'static str,
+        /// What it should be.
+        expected: String,
+    },
     /// An input file was replaced, truncated or written to while it was being read.
     #[error("{}: the file changed while it was being read ({how}); nothing was written", path.display())]
     Changed {
@@ -109,11 +117,22 @@ pub enum Error {
         /// Order of the matrix.
         size: usize,
     },
+    /// Sums of products of features are beyond f64.
+    #[error(
+        "the features are too large: sums of their products overflow f64; expected values up to about 1e150"
+    )]
+    Overflow,
     /// An iteration of the rank-revealing fallback did not converge.
     #[error("the eigendecomposition of a matrix of order {size} did not converge")]
     NoConvergence {
         /// Order of the matrix.
         size: usize,
+    },
+    /// Gradient descent left the range of f64.
+    #[error("gradient descent diverged after {steps} steps; samples of norm at most 1 are safe")]
+    Diverged {
+        /// Steps done.
+        steps: usize,
     },
     /// A device was asked for that this build or machine does not have.
     #[error("device {device} is not available: {why}")]
@@ -133,7 +152,10 @@ impl Error {
     pub fn is_input(&self) -> bool {
         !matches!(
             self,
-            Self::NotPositiveDefinite { .. } | Self::NoConvergence { .. } | Self::Interrupted
+            Self::NotPositiveDefinite { .. }
+                | Self::NoConvergence { .. }
+                | Self::Diverged { .. }
+                | Self::Interrupted
         )
     }
 

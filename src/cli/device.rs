@@ -6,11 +6,12 @@ use muso::{Error, Result};
 use super::Common;
 
 pub(super) fn engine(common: &Common) -> Result<CpuEngine> {
-    if common.threads == Some(0) {
+    const MOST_THREADS: usize = 1024;
+    if let Some(threads) = common.threads.filter(|n| !(1..=MOST_THREADS).contains(n)) {
         return Err(Error::Parameter {
             name: "--threads",
-            value: "0".into(),
-            expected: "at least 1".into(),
+            value: threads.to_string(),
+            expected: format!("1 to {MOST_THREADS}"),
         });
     }
     let name = common.device.as_str();

@@ -102,6 +102,6 @@ kernels
         has_not = listed(false),
         describe = engine.describe(),
         kernels = kernels.join(", "),
-    ));
+    ))?;
     Ok(())
 }

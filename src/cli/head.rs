@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use muso::Error;
-use muso::data::{ForgetSpec, commit_all};
+use muso::data::{ForgetSpec, Head, commit_all};
 use muso::engine::Dtype;
 use muso::pipeline::head;
 use muso::report::html;
@@ -29,7 +29,14 @@ Examples:
               --out new.safetensors --verify --report report.html
   forget listed rows of an over-parameterised head that was trained from init.safetensors
     muso head --features f.safetensors --head h.safetensors --init init.safetensors \\
-              --forget ids.txt --objective interpolate --out new.safetensors")]
+              --forget ids.txt --objective interpolate --out new.safetensors
+
+Words of the report:
+  distance      of the new head to one solved from the retained rows and their labels alone
+  gradient      of the retained rows' objective at the new head; with a ridge it bounds the distance to the exact one
+  conditioning  how many digits the linear system can cost
+  tr(Π)/D       share of the feature directions that the retained rows take up; near 1, λ alone decides what changes
+  premise       how far the given head is from what the formula takes it to be")]
 pub(super) struct HeadArgs {
     /// Feature file
     #[arg(long, value_name = "FILE")]
@@ -49,7 +56,7 @@ pub(super) struct HeadArgs {
     /// λ, at least 0: the one that the head was trained with [default: 0 for interpolate; needed for ridge]
     #[arg(long, value_name = "λ", allow_hyphen_values = true)]
     ridge: Option<f64>,
-    /// What the head minimises [default: interpolate when fewer rows are retained than features, else ridge]
+    /// What the head minimises [default: ridge; interpolate when fewer rows are retained than features and no λ > 0 is given]
     #[arg(long, value_enum)]
     objective: Option<Objective>,
     /// Fit retained rows to their labels, or take the given head's word [default: labels for ridge, head for interpolate]
@@ -96,6 +103,17 @@ enum OutDtype {
     Bf16,
 }
 
+impl From<OutDtype> for Dtype {
+    fn from(dtype: OutDtype) -> Self {
+        match dtype {
+            OutDtype::F64 => Self::F64,
+            OutDtype::F32 => Self::F32,
+            OutDtype::F16 => Self::F16,
+            OutDtype::Bf16 => Self::Bf16,
+        }
+    }
+}
+
 pub(super) fn run(args: &HeadArgs, common: &Common) -> anyhow::Result<()> {
     let engine = device::engine(common)?;
     let params = head::Params {
@@ -114,14 +132,22 @@ pub(super) fn run(args: &HeadArgs, common: &Common) -> anyhow::Result<()> {
         }),
         ridge: args.ridge,
         verify: args.verify,
-    };
-    let dtype = match args.dtype {
-        OutDtype::F64 => Dtype::F64,
-        OutDtype::F32 => Dtype::F32,
-        OutDtype::F16 => Dtype::F16,
-        OutDtype::Bf16 => Dtype::Bf16,
+        dtype: args.dtype.into(),
     };
     let as_page = args.report.as_deref().map(is_page).transpose()?;
+    for path in [Some(args.out.as_path()), args.labels_out.as_deref()]
+        .into_iter()
+        .flatten()
+    {
+        if path
+            .extension()
+            .is_some_and(|e| e.eq_ignore_ascii_case("npy"))
+        {
+            return Err(
+                Error::format(path, "outputs are safetensors files", "another name").into(),
+            );
+        }
+    }
 
     // The head is read whole before anything is written, so it may be replaced, but by the new head only.
     let forget_file = (!args.forget.starts_with("class:")).then(|| Path::new(&args.forget));
@@ -131,20 +157,27 @@ pub(super) fn run(args: &HeadArgs, common: &Common) -> anyhow::Result<()> {
         ("--init", args.init.as_deref()),
         ("--forget", forget_file),
     ]);
+    let others = Head::load(&args.head)?.others;
+    if !others.is_empty() {
+        // Replacing it would lose them.
+        outputs.keep(
+            &format!("--head, which also holds {}", others.join(", ")),
+            Some(&args.head),
+        );
+    }
     let out = outputs.open("--out", Some(&args.out))?;
     outputs.keep("--head", Some(&args.head));
     let mut labels = outputs.open("--labels-out", args.labels_out.as_deref())?;
     let report = outputs.open("--report", args.report.as_deref())?;
     let json = outputs.open("--json", common.json.as_deref())?;
 
-    let labels_out = labels.as_mut().map(|file| (file, dtype));
-    let mut outcome = head::run(&engine, &params, labels_out, &mut Bar::new())?;
+    let mut outcome = head::run(&engine, &params, labels.as_mut(), &mut Bar::new())?;
     outcome.report.threads = engine.threads();
     outcome.report.peak_memory_bytes = peak_memory();
 
     let mut files = Vec::new();
     if let Some(mut file) = out {
-        file.put(&outcome.head.to_safetensors(dtype)?)?;
+        file.put(&outcome.head.to_safetensors(params.dtype)?)?;
         files.push(file);
     }
     files.extend(labels);
@@ -162,12 +195,13 @@ pub(super) fn run(args: &HeadArgs, common: &Common) -> anyhow::Result<()> {
         files.push(file);
     }
     commit_all(files)?;
-    print(&outcome.report.to_text());
+    print(&outcome.report.to_text())?;
     Ok(())
 }
 
 fn is_page(path: &Path) -> muso::Result<bool> {
-    match path.extension().and_then(|e| e.to_str()) {
+    let extension = path.extension().and_then(|e| e.to_str());
+    match extension.map(str::to_ascii_lowercase).as_deref() {
         Some("html" | "htm") => Ok(true),
         Some("json") => Ok(false),
         _ => Err(Error::format(

@@ -197,10 +197,16 @@ fn canonical(target: &Path) -> std::io::Result<PathBuf> {
     Ok(directory.canonicalize()?.join(name))
 }
 
-/// Prints to standard output; a closed pipe is not an error of ours.
-fn print(text: &str) {
+/// Prints to standard output; a reader that has seen enough is not an error of ours.
+fn print(text: &str) -> muso::Result<()> {
     use std::io::Write;
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Error::io("standard output", "write", error))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Colour when a person is looking and has not asked for none.

@@ -45,13 +45,13 @@ pub(super) fn run(args: &TableArgs, common: &Common, command: &str) -> anyhow::R
         ..table1::Params::default()
     };
     let table = table1::run(&engine, &params, &mut Bar::new())?;
-    print(&terminal::table(&table, Style { colour: colour() }));
+    print(&terminal::table(&table, Style { colour: colour() }))?;
     files[0].put(html::table_page(&table).as_bytes())?;
     if let Some(file) = files.get_mut(1) {
         file.put(table.to_json().as_bytes())?;
     }
     commit_all(files)?;
-    print(&format!("\nPlots: {}\n", args.report.display()));
+    print(&format!("\nPlots: {}\n", args.report.display()))?;
     Ok(())
 }
 

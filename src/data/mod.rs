@@ -29,7 +29,8 @@ pub use mnist::{Digits, digits};
 pub use output::{OutputFile, commit_all};
 pub use scenario::{Amount, Scenario, Split, TestRows};
 pub use tensors::{
-    Head, LabelReader, MatrixReader, OutTensor, RowBuffer, RowsWriter, TensorFile, to_safetensors,
+    Head, LabelReader, MatrixReader, OutTensor, RowBuffer, RowsWriter, TensorFile, rounded,
+    to_safetensors,
 };
 
 /// Text from a file as a short printable piece of an error message, which is to stay one line.

@@ -146,9 +146,18 @@ impl Matrix {
         self.data.iter().map(|x| x * x).sum()
     }
 
-    /// Frobenius norm.
+    /// Frobenius norm; entries whose squares leave the range of f64 are no trouble.
     pub fn norm(&self) -> f64 {
-        self.norm_squared().sqrt()
+        let plain = self.norm_squared();
+        if plain.is_normal() {
+            return plain.sqrt();
+        }
+        let largest = self.data.iter().fold(0.0_f64, |m, x| m.max(x.abs()));
+        if largest == 0.0 || !largest.is_finite() || plain.is_nan() {
+            return if plain.is_nan() { plain } else { largest };
+        }
+        let squares = self.data.iter().map(|x| (x / largest).powi(2));
+        largest * squares.sum::<f64>().sqrt()
     }
 
     /// Borrows the matrix as a batch of f64 feature rows.
@@ -255,12 +264,13 @@ impl Samples<'_> {
     }
 }
 
-/// A borrowed batch of feature rows, row-major and dense.
+/// A borrowed batch of feature rows, row-major and dense; perhaps only some of the rows of a buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<'a> {
     rows: usize,
     cols: usize,
     values: Samples<'a>,
+    picks: Option<&'a [usize]>,
 }
 
 impl<'a> Rows<'a> {
@@ -276,7 +286,12 @@ impl<'a> Rows<'a> {
             "{} values for {rows} rows of {cols}",
             values.len()
         );
-        Self { rows, cols, values }
+        Self {
+            rows,
+            cols,
+            values,
+            picks: None,
+        }
     }
 
     /// Number of rows.
@@ -289,13 +304,28 @@ impl<'a> Rows<'a> {
         self.cols
     }
 
-    /// The values.
-    pub fn values(&self) -> Samples<'a> {
-        self.values
+    /// Some of the rows, in the given order, without copying them.
+    ///
+    /// # Panics
+    /// If these rows are picked from others already, or on use if an index is out of range.
+    pub fn pick(&self, rows: &'a [usize]) -> Rows<'a> {
+        assert!(self.picks.is_none(), "picking from picked rows");
+        Rows {
+            rows: rows.len(),
+            picks: Some(rows),
+            ..*self
+        }
     }
 
     /// Rows `start..end` of the batch.
     pub fn slice(&self, start: usize, end: usize) -> Rows<'a> {
+        if let Some(picks) = self.picks {
+            return Rows {
+                rows: end - start,
+                picks: Some(&picks[start..end]),
+                ..*self
+            };
+        }
         let range = start * self.cols..end * self.cols;
         let values = match self.values {
             Samples::F16(v) => Samples::F16(&v[range]),
@@ -303,11 +333,7 @@ impl<'a> Rows<'a> {
             Samples::F32(v) => Samples::F32(&v[range]),
             Samples::F64(v) => Samples::F64(&v[range]),
         };
-        Rows {
-            rows: end - start,
-            cols: self.cols,
-            values,
-        }
+        Rows::new(end - start, self.cols, values)
     }
 
     /// Row `i`, widened into the front of `out`.
@@ -317,7 +343,8 @@ impl<'a> Rows<'a> {
 
     /// Columns `first..first + out.len()` of row `i`, widened into `out`.
     pub fn widen_part(&self, i: usize, first: usize, out: &mut [f64]) {
-        let start = i * self.cols + first;
+        let row = self.picks.map_or(i, |picks| picks[i]);
+        let start = row * self.cols + first;
         let range = start..start + out.len();
         match self.values {
             Samples::F16(v) => {
@@ -345,15 +372,6 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// A widened copy of the named rows, in that order.
-    pub fn select(&self, rows: &[usize]) -> Matrix {
-        let mut out = Matrix::zeros(rows.len(), self.cols);
-        for (i, &row) in rows.iter().enumerate() {
-            self.widen_row(row, out.row_mut(i));
-        }
-        out
-    }
-
     /// A widened copy.
     pub fn to_matrix(&self) -> Matrix {
         let mut out = Matrix::zeros(self.rows, self.cols);
@@ -377,7 +395,7 @@ impl<'a> Rows<'a> {
             Samples::F32(v) => any(v, |x| x.to_bits() & 0x7f80_0000 == 0x7f80_0000),
             Samples::F64(v) => any(v, |x| !x.is_finite()),
         };
-        if !found {
+        if !found && self.picks.is_none() {
             return None;
         }
         let mut row = vec![0.0; self.cols];

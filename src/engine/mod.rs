@@ -155,8 +155,8 @@ pub trait Engine: Send + Sync {
     /// X with (A + ridge·I) X = B, without refinement.
     fn solve(&self, factor: &Self::Factor, rhs: &Matrix) -> Result<Matrix>;
 
-    /// tr((A + ridge·I)⁻¹), from the factor.
-    fn inverse_trace(&self, factor: &Self::Factor) -> Result<f64>;
+    /// The diagonal of (A + ridge·I)⁻¹, from the factor.
+    fn inverse_diagonal(&self, factor: &Self::Factor) -> Result<Vec<f64>>;
 }
 
 /// Checks that weights fit the rows, with or without a bias row; returns whether there is one.

@@ -105,6 +105,15 @@ impl Gram {
         }
     }
 
+    /// About how many roundings an entry of [`Gram::system`] has been through: engines add blocks of rows, then the
+    /// blocks, and inner products over the features in one chain.
+    pub fn roundings(&self) -> f64 {
+        match self {
+            Self::Primal(sums) => 256.0 + sums.rows as f64 / 256.0,
+            Self::Dual(dual) => dual.order() as f64,
+        }
+    }
+
     /// D, bias included.
     pub fn order(&self) -> usize {
         match self {
@@ -165,12 +174,19 @@ impl<'e, E: Engine> GramBuilder<'e, E> {
                 match batch_targets {
                     Targets::None => assert_eq!(spec.targets, 0, "sums with targets need targets"),
                     Targets::Classes(classes) => {
+                        assert_eq!(classes.len(), batch.rows(), "one class a row");
                         for (i, &class) in classes.iter().enumerate() {
                             assert!((0..spec.targets as i64).contains(&class), "class {class}");
                             targets[start + i * spec.targets + class as usize] = 1.0;
                         }
                     }
                     Targets::Values(values) => {
+                        let shape = (values.rows(), values.cols());
+                        assert_eq!(
+                            shape,
+                            (batch.rows(), spec.targets),
+                            "one row of targets a row"
+                        );
                         targets[start..].copy_from_slice(values.to_matrix().as_slice());
                     }
                 }

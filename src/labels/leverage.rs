@@ -18,7 +18,7 @@ pub fn leverage_scores<E: Engine>(
     rows: Rows<'_>,
     directions: Option<usize>,
 ) -> Result<Vec<f64>> {
-    let rank = eigen.rank();
+    let rank = eigen.rank(0.0);
     let kept = directions.unwrap_or(rank).min(rank);
     if kept == 0 {
         return Err(Error::Parameter {

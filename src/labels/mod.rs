@@ -27,7 +27,7 @@ pub use leverage::{column_select, leverage_scores};
 use crate::engine::{Engine, Matrix};
 use crate::error::Result;
 use crate::gram::Gram;
-use crate::solve::{Info, Params, Solver};
+use crate::solve::{Info, Solver, gram_solver};
 
 /// Π_r, the projector onto the span of the retained rows, damped by λ.
 ///
@@ -41,7 +41,7 @@ pub struct Projector<'e, E: Engine> {
 impl<'e, E: Engine> Projector<'e, E> {
     /// Factors the system of the retained rows.
     pub fn new(engine: &'e E, gram: Gram, ridge: f64) -> Result<Self> {
-        let solver = Solver::new(engine, gram.system().clone(), Params::ridge(ridge))?;
+        let solver = gram_solver(engine, &gram, ridge)?;
         Ok(Self { solver, gram })
     }
 

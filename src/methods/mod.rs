@@ -65,7 +65,7 @@ impl<'e, E: Engine> LinearProblem<'e, E> {
             engine,
             retained.rows.stack(forgotten_rows),
             retained.targets.stack(forgotten_targets),
-            false,
+            retained.bias,
         )?;
         let weights = |gram: &DualGram| -> Result<Matrix> {
             Ok(fit(engine, &Gram::Dual(gram.clone()), &init, 0.0)?.weights)
@@ -160,6 +160,11 @@ impl<'e, E: Engine> LinearProblem<'e, E> {
         if let Some(error) = watch.failure {
             return Err(error);
         }
+        if !outcome.residual.is_finite() {
+            return Err(Error::Diverged {
+                steps: outcome.steps,
+            });
+        }
         let weights = self.moved(&outcome.coefficients)?;
         let epochs = outcome.steps as f64 / rows.rows() as f64;
         let mut distances = watch.distances;
@@ -176,7 +181,8 @@ impl<'e, E: Engine> LinearProblem<'e, E> {
     /// w_p + Zᵀa.
     fn moved(&self, coefficients: &[f64]) -> Result<Matrix> {
         let a = Matrix::from_vec(coefficients.len(), 1, coefficients.to_vec());
-        let change = self.engine.pull_back(self.all.rows.as_rows(), &a, false)?;
+        let rows = self.all.rows.as_rows();
+        let change = self.engine.pull_back(rows, &a, self.all.bias)?;
         Ok(self.pretrained.zip(&change, |p, c| p + c))
     }
 

@@ -3,13 +3,14 @@
 //! The feature file is streamed: whatever its size, memory stays at a few batches and a few D×D matrices. In order:
 //!
 //! 1. **check**: shapes, labels and the choice of rows, before any heavy work;
-//! 2. **sums**: one pass over all rows. Primal: sums over all rows and over the forgotten ones, whose difference is the
-//!    retained rows' (a downdate). Dual, when fewer rows are retained than there are features: the retained rows;
+//! 2. **sums**: one pass over all rows. Primal: sums over the retained and over the forgotten rows, apart: subtracting
+//!    one from the whole would cost digits where a forgotten row is large. Dual, when fewer rows are retained than there
+//!    are features: the retained rows;
 //! 3. **solve**: the new head;
 //! 4. **labels**, when asked for: the optimal labels Z_u W of the forgotten rows, streamed to their file;
-//! 5. **verify**, when asked for: a second pass that solves from the retained rows directly, without the downdate, and
-//!    takes the gradient of the retained objective at the new head. The objective is strongly convex, so
-//!    ‖W − W*‖ ≤ ‖gradient‖/λ bounds the distance to the exact minimiser whatever happened before.
+//! 5. **verify**, when asked for: a second pass that solves from the retained rows and their labels alone, whatever route
+//!    the new head came by, and takes the gradient of ½‖Z_rW − Y_r‖² + ½λ‖W − w₀‖² at the new head. That objective is
+//!    strongly convex, so ‖W − W*‖ ≤ ‖gradient‖/λ bounds the distance to the exact minimiser whatever happened before.
 //!
 //! Two objectives, two sources of what the head should be:
 //!
@@ -28,6 +29,7 @@ use std::time::Instant;
 use super::{Progress, check};
 use crate::data::{
     ForgetSpec, Head, LabelReader, MatrixReader, OutputFile, RowBuffer, RowsWriter, TensorFile,
+    rounded,
 };
 use crate::engine::{Dtype, Engine, Matrix, Rows, Sums, SumsSpec, Targets};
 use crate::error::{Error, Result};
@@ -50,7 +52,7 @@ const PREMISE_LIMIT: f64 = 1e-3;
 /// What the head minimises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Objective {
-    /// ‖ZW − Y‖² + λ‖W − w₀‖².
+    /// ½‖ZW − Y‖² + ½λ‖W − w₀‖².
     Ridge,
     /// The fit nearest to w₀ that interpolates.
     Interpolate,
@@ -78,7 +80,7 @@ pub struct Params {
     pub init: Option<PathBuf>,
     /// The rows to forget.
     pub forget: ForgetSpec,
-    /// `None`: interpolate when fewer rows are retained than there are features, ridge otherwise.
+    /// `None`: ridge when λ > 0 is given or at least as many rows are retained as there are features, else interpolate.
     pub objective: Option<Objective>,
     /// `None`: labels for ridge, head for interpolate.
     pub source: Option<Source>,
@@ -86,6 +88,9 @@ pub struct Params {
     pub ridge: Option<f64>,
     /// Whether to make the second pass.
     pub verify: bool,
+    /// How the new head and the labels will be stored. What is reported is about the head as stored; labels are those
+    /// of the head before rounding, rounded once.
+    pub dtype: Dtype,
 }
 
 /// The new head and what is known about it.
@@ -97,7 +102,7 @@ pub struct Outcome {
     pub report: HeadReport,
 }
 
-/// Runs it. Optimal labels go to `labels_out`, stored as its type; committing the file is the caller's.
+/// Runs it. Optimal labels go to `labels_out`; committing the file is the caller's.
 ///
 /// # Errors
 /// Everything that is wrong with the input is found before anything is written, except values that are not finite and
@@ -105,7 +110,7 @@ pub struct Outcome {
 pub fn run<E: Engine>(
     engine: &E,
     params: &Params,
-    labels_out: Option<(&mut OutputFile, Dtype)>,
+    labels_out: Option<&mut OutputFile>,
     progress: &mut dyn Progress,
 ) -> Result<Outcome> {
     let mut clock = Clock::start();
@@ -117,11 +122,20 @@ pub fn run<E: Engine>(
     clock.lap("sums");
 
     let mut report = input.report(&plan);
-    let weights = plan.solve(engine, &input, &collected, &mut report)?;
+    let solved = plan.solve(engine, &input, &collected, &mut report)?;
+    let weights = rounded("weight, transposed", &solved, params.dtype)?;
+    let moved = relative_distance(&weights, &solved);
+    if moved > PREMISE_LIMIT {
+        report.warnings.push(format!(
+            "storing the head as {} moves it by {moved:.1e} relative",
+            params.dtype.name()
+        ));
+    }
+    report.stored = params.dtype.name().into();
     clock.lap("solve");
 
-    if let Some((file, dtype)) = labels_out {
-        input.write_labels(engine, &weights, file, dtype, progress)?;
+    if let Some(file) = labels_out {
+        input.write_labels(engine, &solved, file, params.dtype, progress)?;
         clock.lap("labels");
     }
     if params.verify {
@@ -129,6 +143,13 @@ pub fn run<E: Engine>(
         clock.lap("verify");
     }
     input.unchanged()?;
+    if !input.head.others.is_empty() {
+        report.warnings.push(format!(
+            "{} also holds {}, not carried over to the new head",
+            params.head.display(),
+            input.head.others.join(", ")
+        ));
+    }
 
     report.change = Change {
         relative: relative_distance(&weights, &input.trained),
@@ -173,7 +194,7 @@ struct Plan {
 
 /// What the pass over the rows leaves.
 enum Collected {
-    Primal { all: Sums, forgotten: Sums },
+    Primal { retained: Sums, forgotten: Sums },
     Dual(DualGram),
 }
 
@@ -205,7 +226,10 @@ impl Input {
             return Err(Error::Shape {
                 what: format!("{}: `features`", params.features.display()),
                 found: format!("{} columns", features.cols()),
-                expected: format!("{width}, as {} has", params.head.display()),
+                expected: format!(
+                    "{width}, the columns of `weight` [C,D] in {}",
+                    params.head.display()
+                ),
             });
         }
         let init = match &params.init {
@@ -431,41 +455,36 @@ impl Input {
     ) -> Result<Collected> {
         match plan.route {
             Route::Primal => {
-                let mut all = engine.accumulator(plan.spec)?;
+                let mut retained = engine.accumulator(plan.spec)?;
                 let mut forgotten = engine.accumulator(plan.spec)?;
                 self.stream("sums", Which::All, progress, |batch| {
-                    let rows = batch.rows.rows();
-                    engine.accumulate(&mut all, rows, batch.targets(plan.spec))?;
-                    let picked = batch.select(&self.forgotten_in(batch));
-                    engine.accumulate(&mut forgotten, picked.rows(), picked.targets(plan.spec))
+                    let (kept, gone) = (self.retained_in(batch), self.forgotten_in(batch));
+                    for (sums, picked) in [(&mut retained, &kept), (&mut forgotten, &gone)] {
+                        batch.with_targets(plan.spec, picked, |rows, targets| {
+                            engine.accumulate(sums, rows, targets)
+                        })?;
+                    }
+                    Ok(())
                 })?;
                 Ok(Collected::Primal {
-                    all: engine.finish(all)?,
+                    retained: engine.finish(retained)?,
                     forgotten: engine.finish(forgotten)?,
                 })
             }
             Route::Dual => {
                 let mut builder = GramBuilder::new(engine, Route::Dual, plan.spec)?;
-                self.push_retained(&mut builder, "sums", plan.spec, progress)?;
+                self.stream("sums", Which::All, progress, |batch| {
+                    let kept = self.retained_in(batch);
+                    batch.with_targets(plan.spec, &kept, |rows, targets| {
+                        builder.push(rows, targets)
+                    })
+                })?;
                 match builder.finish()? {
                     Gram::Dual(dual) => Ok(Collected::Dual(dual)),
                     Gram::Primal(_) => unreachable!("the builder was made for the dual route"),
                 }
             }
         }
-    }
-
-    fn push_retained<E: Engine>(
-        &self,
-        builder: &mut GramBuilder<'_, E>,
-        phase: &str,
-        spec: SumsSpec,
-        progress: &mut dyn Progress,
-    ) -> Result<()> {
-        self.stream(phase, Which::All, progress, |batch| {
-            let picked = batch.select(&self.retained_in(batch));
-            builder.push(picked.rows(), picked.targets(spec))
-        })
     }
 
     fn retained_in(&self, batch: &Batch) -> Vec<usize> {
@@ -508,8 +527,8 @@ impl Input {
             }
         }
         self.stream("labels", Which::Forgotten, progress, |batch| {
-            let rows = batch.rows.rows().select(&self.forgotten_in(batch));
-            let labels = engine.project(rows.as_rows(), weights)?;
+            let gone = self.forgotten_in(batch);
+            let labels = engine.project(batch.rows.rows().pick(&gone), weights)?;
             file.put(&writer.values(&labels)?)
         })
     }
@@ -531,12 +550,14 @@ impl Input {
         let mut tally = Tally::default();
         self.stream("verify", Which::All, progress, |batch| {
             let kept = self.retained_in(batch);
-            let picked = batch.select(&kept);
-            builder.push(picked.rows(), picked.targets(spec))?;
-            let predicted = engine.project(picked.rows(), weights)?;
-            let missed = predicted.zip(&picked.values(spec), |p, y| p - y);
-            let pulled = engine.pull_back(picked.rows(), &missed, spec.bias)?;
-            gradient = gradient.zip(&pulled, |a, b| a + b);
+            batch.with_targets(spec, &kept, |rows, targets| {
+                builder.push(rows, targets)?;
+                let predicted = engine.project(rows, weights)?;
+                let missed = predicted.zip(&dense(targets, spec.targets), |p, y| p - y);
+                let pulled = engine.pull_back(rows, &missed, spec.bias)?;
+                gradient = gradient.zip(&pulled, |a, b| a + b);
+                Ok(())
+            })?;
             if let Wanted::Classes(_) = self.wanted {
                 let rows = batch.rows.rows();
                 let before = engine.project_argmax(rows, &self.trained)?;
@@ -637,8 +658,8 @@ impl Plan {
         let order = input.trained.rows();
         let by_shape = Route::choose(input.retained(), order);
         let objective = params.objective.unwrap_or(match by_shape {
-            Route::Primal => Objective::Ridge,
-            Route::Dual => Objective::Interpolate,
+            Route::Dual if params.ridge.is_none_or(|ridge| ridge == 0.0) => Objective::Interpolate,
+            _ => Objective::Ridge,
         });
         let source = params.source.unwrap_or(match objective {
             Objective::Ridge => Source::Labels,
@@ -652,12 +673,12 @@ impl Plan {
                     expected: "a finite number that is not negative".into(),
                 });
             }
-            (Some(ridge), _) => ridge,
+            // Adding 0 turns −0 into 0.
+            (Some(ridge), _) => ridge + 0.0,
             (None, Objective::Interpolate) => 0.0,
             (None, Objective::Ridge) => {
-                return Err(Error::Parameter {
+                return Err(Error::Missing {
                     name: "--ridge",
-                    value: "(not given)".into(),
                     expected: "the ridge that the head was trained with; the result depends on it"
                         .into(),
                 });
@@ -704,7 +725,7 @@ impl Plan {
     ) -> Result<Matrix> {
         let (trained, init) = (&input.trained, &input.init);
         let retained = match collected {
-            Collected::Primal { all, forgotten } => Gram::Primal(all.subtract(forgotten)),
+            Collected::Primal { retained, .. } => Gram::Primal(retained.clone()),
             Collected::Dual(dual) => Gram::Dual(dual.clone()),
         };
         let projector = Projector::new(engine, retained, self.ridge)?;
@@ -717,7 +738,13 @@ impl Plan {
                 let predicted = engine.project(forgotten.gram.as_rows(), trained)?;
                 let pull = predicted.zip(&forgotten.cross, |p, y| p - y);
                 let (change, info) = solver.solve(&pull)?;
-                (trained.zip(&change, |w, c| w + c), info)
+                let mut weights = trained.zip(&change, |w, c| w + c);
+                // Directions that no retained row sees keep what they were before training.
+                let back = init.zip(trained, |i, t| i - t);
+                if let Some(back) = solver.dropped_part(&back)? {
+                    weights = weights.zip(&back, |w, b| w + b);
+                }
+                (weights, info)
             }
             (Source::Head, _) => projector.optimal_weights(trained, init)?,
             (Source::Labels, _) => {
@@ -726,13 +753,13 @@ impl Plan {
             }
         };
         if weights.as_slice().iter().any(|w| !w.is_finite()) {
-            return Err(Error::NoConvergence { size: info.order });
+            return Err(Error::Overflow);
         }
 
         report.conditioning = conditioning(&info, solver.condition()?);
         let share = projector.trace_ratio()?;
         report.trace_ratio = Some(share);
-        report.warnings.extend(info.warning());
+        report.warnings.extend(solver.warning()?);
         report.premise = self.premise(engine, input, collected)?;
         if let Some(premise) = report
             .premise
@@ -746,8 +773,9 @@ impl Plan {
                     premise.residual
                 ),
                 Source::Head => format!(
-                    "the given head misses what it is taken to be by {:.1e}: {}; the result is only as exact as that",
-                    premise.residual, premise.meaning
+                    "the given head is not what this takes it to be ({} {:.1e}), and the result is only as exact as \
+                     that; for a head trained with a ridge, --objective ridge and its --ridge are exact",
+                    premise.meaning, premise.residual
                 ),
             });
         }
@@ -763,33 +791,44 @@ impl Plan {
         Ok(weights)
     }
 
-    /// How far the given head is from what the theory takes it to be.
+    /// How far the given head is from what the theory takes it to be; nothing where the result does not depend on it.
     fn premise<E: Engine>(
         &self,
         engine: &E,
         input: &Input,
         collected: &Collected,
     ) -> Result<Option<Premise>> {
-        match collected {
-            Collected::Primal { all, .. } if self.objective == Objective::Ridge => {
-                let gram = Gram::Primal(all.clone());
-                let optimum = fit(engine, &gram, &input.init, self.ridge)?.weights;
-                Ok(Some(Premise {
-                    residual: relative_distance(&input.trained, &optimum),
-                    meaning:
-                        "relative distance of the given head from the ridge optimum of all rows"
-                            .into(),
-                }))
+        let trained = &input.trained;
+        let (residual, meaning) = match (self.objective, collected) {
+            (
+                Objective::Ridge,
+                Collected::Primal {
+                    retained,
+                    forgotten,
+                },
+            ) => {
+                let all = Gram::Primal(retained.add(forgotten));
+                let optimum = fit(engine, &all, &input.init, self.ridge)?.weights;
+                let meaning = "relative distance from the ridge optimum of all rows";
+                (relative_distance(trained, &optimum), meaning)
             }
-            Collected::Dual(dual) if dual.targets.cols() > 0 => {
-                let predicted = engine.project(dual.rows.as_rows(), &input.trained)?;
-                Ok(Some(Premise {
-                    residual: relative_distance(&predicted, &dual.targets),
-                    meaning: "relative misfit of the given head on the retained rows".into(),
-                }))
+            (Objective::Interpolate, _) if self.source == Source::Labels => return Ok(None),
+            (_, Collected::Primal { retained, .. }) if retained.cross.cols() > 0 => {
+                let predicted = engine.project(retained.gram.as_rows(), trained)?;
+                let meaning = "relative gradient on the retained rows";
+                (relative_distance(&predicted, &retained.cross), meaning)
             }
-            _ => Ok(None),
-        }
+            (Objective::Interpolate, Collected::Dual(dual)) if dual.targets.cols() > 0 => {
+                let predicted = engine.project(dual.rows.as_rows(), trained)?;
+                let meaning = "relative misfit on the retained rows";
+                (relative_distance(&predicted, &dual.targets), meaning)
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(Premise {
+            residual,
+            meaning: meaning.into(),
+        }))
     }
 }
 
@@ -804,66 +843,33 @@ impl Batch {
         }
     }
 
-    fn targets(&self, spec: SumsSpec) -> Targets<'_> {
+    /// Some of the rows with what they map to.
+    fn with_targets<T>(
+        &self,
+        spec: SumsSpec,
+        picked: &[usize],
+        work: impl FnOnce(Rows<'_>, Targets<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let rows = self.rows.rows().pick(picked);
         if spec.targets == 0 {
-            Targets::None
+            work(rows, Targets::None)
         } else if self.classes.is_empty() {
-            Targets::Values(self.values.rows())
+            work(rows, Targets::Values(self.values.rows().pick(picked)))
         } else {
-            Targets::Classes(&self.classes)
-        }
-    }
-
-    /// Copies of some rows and what they map to.
-    fn select(&self, rows: &[usize]) -> Picked {
-        Picked {
-            rows: self.rows.rows().select(rows),
-            classes: if self.classes.is_empty() {
-                None
-            } else {
-                Some(rows.iter().map(|&i| self.classes[i]).collect())
-            },
-            values: if self.classes.is_empty() && self.values.rows().cols() > 0 {
-                self.values.rows().select(rows)
-            } else {
-                Matrix::zeros(rows.len(), 0)
-            },
+            let classes: Vec<i64> = picked.iter().map(|&i| self.classes[i]).collect();
+            work(rows, Targets::Classes(&classes))
         }
     }
 }
 
-/// Some rows of a batch.
-struct Picked {
-    rows: Matrix,
-    classes: Option<Vec<i64>>,
-    values: Matrix,
-}
-
-impl Picked {
-    fn rows(&self) -> Rows<'_> {
-        self.rows.as_rows()
-    }
-
-    fn targets(&self, spec: SumsSpec) -> Targets<'_> {
-        match &self.classes {
-            _ if spec.targets == 0 => Targets::None,
-            Some(classes) => Targets::Classes(classes),
-            None => Targets::Values(self.values.as_rows()),
-        }
-    }
-
-    /// Y, with classes as one-hot rows.
-    fn values(&self, spec: SumsSpec) -> Matrix {
-        match &self.classes {
-            None => self.values.clone(),
-            Some(classes) => {
-                let mut out = Matrix::zeros(classes.len(), spec.targets);
-                for (i, &class) in classes.iter().enumerate() {
-                    out[(i, class as usize)] = 1.0;
-                }
-                out
-            }
-        }
+/// Y, with classes as one-hot rows.
+fn dense(targets: Targets<'_>, columns: usize) -> Matrix {
+    match targets {
+        Targets::None => Matrix::zeros(0, columns),
+        Targets::Values(values) => values.to_matrix(),
+        Targets::Classes(classes) => Matrix::from_fn(classes.len(), columns, |i, j| {
+            f64::from(u8::from(classes[i] == j as i64))
+        }),
     }
 }
 

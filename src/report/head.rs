@@ -141,6 +141,8 @@ pub struct HeadReport {
     pub classes: usize,
     /// The type of the features in the file, such as `f32`.
     pub dtype: String,
+    /// The type in which the new head is stored; distances and accuracies are those of the stored head.
+    pub stored: String,
     /// λ.
     #[serde(skip_serializing_if = "not_finite")]
     pub ridge: f64,
@@ -304,8 +306,8 @@ impl HeadReport {
                 },
                 match bound {
                     Some(_) => {
-                        "The objective is λ-strongly convex, so ‖gradient‖/λ is a proven bound of the distance, not an \
-                         estimate."
+                        "The objective is λ-strongly convex, so ‖gradient‖/λ bounds the distance, up to the rounding \
+                         of the gradient itself."
                     }
                     None => "Zero at an exact minimiser.",
                 },

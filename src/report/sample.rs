@@ -126,6 +126,7 @@ pub(crate) fn head() -> HeadReport {
         bias: true,
         classes: 100,
         dtype: "f32".into(),
+        stored: "f64".into(),
         ridge: 1e-3,
         conditioning: Conditioning {
             ridge_ratio: Some(5.4e8),

@@ -28,10 +28,12 @@ impl Eigen {
         Ok(Self { values, vectors })
     }
 
-    /// How many eigenvalues stand clear of rounding: above n·eps·s₁.
-    pub fn rank(&self) -> usize {
+    /// How many eigenvalues stand clear of rounding: above (n + roundings)·eps·s₁, where the entries of the matrix have
+    /// been through `roundings` roundings.
+    pub fn rank(&self, roundings: f64) -> usize {
         let largest = self.values.first().copied().unwrap_or(0.0);
-        let floor = self.values.len() as f64 * f64::EPSILON * largest.max(0.0);
+        let units = self.values.len() as f64 + roundings;
+        let floor = units * f64::EPSILON * largest.max(0.0);
         self.values.iter().take_while(|&&s| s > floor).count()
     }
 

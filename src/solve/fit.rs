@@ -23,11 +23,23 @@ pub struct Fit {
 /// # Errors
 /// As [`Solver::new`].
 pub fn fit<E: Engine>(engine: &E, gram: &Gram, start: &Matrix, ridge: f64) -> Result<Fit> {
-    let solver = Solver::new(engine, gram.system().clone(), Params::ridge(ridge))?;
+    let solver = gram_solver(engine, gram, ridge)?;
     fit_with(&solver, gram, start)
 }
 
-/// The same with a solver at hand, made from [`Gram::system`].
+/// Factors G + λI or K + λI.
+///
+/// # Errors
+/// As [`Solver::new`].
+pub fn gram_solver<'e, E: Engine>(engine: &'e E, gram: &Gram, ridge: f64) -> Result<Solver<'e, E>> {
+    let params = Params {
+        roundings: gram.roundings(),
+        ..Params::ridge(ridge)
+    };
+    Solver::new(engine, gram.system().clone(), params)
+}
+
+/// The same with a solver at hand, made by [`gram_solver`].
 pub fn fit_with<E: Engine>(solver: &Solver<'_, E>, gram: &Gram, start: &Matrix) -> Result<Fit> {
     match gram {
         Gram::Primal(sums) => primal_fit(solver, sums, start),

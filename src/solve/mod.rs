@@ -24,5 +24,5 @@ mod fit;
 mod solver;
 
 pub use eigen::Eigen;
-pub use fit::{Fit, fit, fit_with};
+pub use fit::{Fit, fit, fit_with, gram_solver};
 pub use solver::{Info, Method, Params, Solver};

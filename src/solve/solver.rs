@@ -1,4 +1,8 @@
 //! Factor once, solve many, know how well.
+//!
+//! The system is equilibrated first: with S = diag(1/√(a_ii + λ)) what is factored is S(A + λI)S, whose diagonal is 1.
+//! A feature in other units than the rest then costs nothing, and "singular to working precision" is judged on a matrix
+//! where it means something. Solutions are refined against the matrix itself.
 
 use super::Eigen;
 use crate::engine::{Engine, Matrix};
@@ -13,6 +17,9 @@ pub struct Params {
     pub refine: bool,
     /// Fall back to the eigendecomposition where Cholesky fails.
     pub fallback: bool,
+    /// How many roundings the entries of the matrix have been through, relative to its diagonal. Directions whose
+    /// share is within as many units of rounding (and one for each row of the matrix) of zero count as absent.
+    pub roundings: f64,
 }
 
 impl Params {
@@ -22,6 +29,7 @@ impl Params {
             ridge,
             refine: true,
             fallback: true,
+            roundings: 0.0,
         }
     }
 }
@@ -29,14 +37,14 @@ impl Params {
 /// Which factorisation was used.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Method {
-    /// Cholesky, with its smallest and largest pivot.
+    /// Cholesky, with its smallest and largest pivot; all lie in (0, 1] after equilibration.
     Cholesky {
         /// Smallest pivot.
         min_pivot: f64,
         /// Largest pivot.
         max_pivot: f64,
     },
-    /// Eigendecomposition, after Cholesky failed at `pivot`.
+    /// Eigendecomposition, after Cholesky failed at `pivot` or left one within rounding of zero.
     Eigen {
         /// The pivot at which Cholesky failed.
         pivot: usize,
@@ -52,7 +60,7 @@ pub struct Info {
     pub order: usize,
     /// λ.
     pub ridge: f64,
-    /// ‖A‖₂ estimated from below by power iteration.
+    /// ‖A‖∞, the largest absolute row sum: at least ‖A‖₂, and at most √n of it.
     pub norm: f64,
     /// The factorisation.
     pub method: Method,
@@ -67,21 +75,6 @@ impl Info {
     pub fn ridge_ratio(&self) -> Option<f64> {
         (self.ridge > 0.0).then(|| self.norm / self.ridge)
     }
-
-    /// A sentence for the user when rounding may reach the third digit: eps·‖A‖/λ > 1e-3.
-    pub fn warning(&self) -> Option<String> {
-        match (self.method, self.ridge_ratio()) {
-            (Method::Eigen { pivot, rank }, _) => Some(format!(
-                "Cholesky failed at pivot {pivot}; an eigendecomposition of rank {rank} of {} was used",
-                self.order
-            )),
-            (_, Some(ratio)) if f64::EPSILON * ratio > 1e-3 => Some(format!(
-                "the ridge is {:.0e} of the matrix's norm: rounding may reach the third digit",
-                1.0 / ratio
-            )),
-            _ => None,
-        }
-    }
 }
 
 /// A factored symmetric system A + λI.
@@ -89,16 +82,20 @@ pub struct Solver<'e, E: Engine> {
     engine: &'e E,
     matrix: Matrix,
     params: Params,
-    norm: f64,
+    /// The diagonal of S.
+    scale: Vec<f64>,
     factorisation: Factorisation<E::Factor>,
 }
 
 enum Factorisation<F> {
     Cholesky(F),
     Eigen {
+        /// Of S(A + λI)S.
         eigen: Eigen,
         pivot: usize,
         rank: usize,
+        /// An orthonormal basis, as rows, of the directions that were dropped.
+        dropped: Matrix,
     },
 }
 
@@ -106,9 +103,11 @@ impl<'e, E: Engine> Solver<'e, E> {
     /// Factors `matrix` (symmetric, both triangles) with the parameters' ridge.
     ///
     /// # Errors
-    /// [`Error::Parameter`] for a ridge that is negative or not finite; [`Error::NotPositiveDefinite`] when Cholesky
-    /// fails and no fallback is allowed; [`Error::NoConvergence`] when the fallback fails as well.
+    /// [`Error::Parameter`] for a ridge that is negative or not finite; [`Error::Overflow`] when the matrix is not
+    /// finite; [`Error::NotPositiveDefinite`] when Cholesky fails and no fallback is allowed;
+    /// [`Error::NoConvergence`] when the fallback fails as well.
     pub fn new(engine: &'e E, matrix: Matrix, params: Params) -> Result<Self> {
+        let n = matrix.rows();
         if !(params.ridge >= 0.0 && params.ridge.is_finite()) {
             return Err(Error::Parameter {
                 name: "ridge",
@@ -116,35 +115,53 @@ impl<'e, E: Engine> Solver<'e, E> {
                 expected: "a finite number that is not negative".into(),
             });
         }
-        let norm = largest_eigenvalue(engine, &matrix)?;
-        let factorisation = match engine.factor(&matrix, params.ridge) {
-            Ok(factor)
-                if !collapsed(engine.pivots(&factor).0, matrix.rows(), norm + params.ridge) =>
-            {
+        if matrix.as_slice().iter().any(|x| !x.is_finite()) {
+            return Err(Error::Overflow);
+        }
+        let scale: Vec<f64> = (0..n)
+            .map(|i| match matrix[(i, i)] + params.ridge {
+                diagonal if diagonal > 0.0 => 1.0 / diagonal.sqrt(),
+                // A feature that is always zero, without a ridge: the fallback will drop it.
+                _ => 1.0,
+            })
+            .collect();
+        let mut scaled = Matrix::zeros(n, n);
+        for i in 0..n {
+            let row = scaled.row_mut(i);
+            for (j, &value) in matrix.row(i).iter().enumerate() {
+                row[j] = scale[i] * value * scale[j];
+            }
+            row[i] = scale[i] * (matrix[(i, i)] + params.ridge) * scale[i];
+        }
+        // A pivot at or below this exists by luck, and solving with it would amplify noise.
+        let floor = f64::EPSILON * (n as f64 + params.roundings);
+        let factorisation = match engine.factor(&scaled, 0.0) {
+            Ok(factor) if !params.fallback || engine.pivots(&factor).0 > floor => {
                 Factorisation::Cholesky(factor)
             }
-            outcome if params.fallback => {
+            Err(error) if !params.fallback => return Err(error),
+            outcome => {
                 let pivot = match outcome {
-                    Ok(_) => matrix.rows() - 1,
+                    Ok(_) => n.saturating_sub(1),
                     Err(Error::NotPositiveDefinite { pivot, .. }) => pivot,
                     Err(other) => return Err(other),
                 };
-                let mut shifted = matrix.clone();
-                for i in 0..shifted.rows() {
-                    shifted[(i, i)] += params.ridge;
+                let eigen = Eigen::new(&scaled)?;
+                let rank = eigen.rank(params.roundings);
+                let dropped = dropped_basis(&eigen, rank, &scale);
+                Factorisation::Eigen {
+                    eigen,
+                    pivot,
+                    rank,
+                    dropped,
                 }
-                let eigen = Eigen::new(&shifted)?;
-                let rank = eigen.rank();
-                Factorisation::Eigen { eigen, pivot, rank }
             }
-            Ok(factor) => Factorisation::Cholesky(factor),
-            Err(error) => return Err(error),
         };
         Ok(Self {
             engine,
             matrix,
             params,
-            norm,
+            scale,
             factorisation,
         })
     }
@@ -154,26 +171,27 @@ impl<'e, E: Engine> Solver<'e, E> {
         self.engine
     }
 
-    /// A, without the ridge.
-    pub fn matrix(&self) -> &Matrix {
-        &self.matrix
-    }
-
     /// λ.
     pub fn ridge(&self) -> f64 {
         self.params.ridge
     }
 
-    /// X with (A + λI) X = B; the least-norm one over the kept directions after a fallback.
+    /// X with (A + λI) X = B; the least-norm one, without any part in the dropped directions, after a fallback.
+    ///
+    /// # Errors
+    /// [`Error::Overflow`] when the right-hand side is not finite.
     pub fn solve(&self, rhs: &Matrix) -> Result<(Matrix, Info)> {
+        if rhs.as_slice().iter().any(|x| !x.is_finite()) {
+            return Err(Error::Overflow);
+        }
         let (mut x, mut info) = (self.solve_once(rhs)?, self.info());
         let residual = self.residual(rhs, &x)?;
-        let scale = rhs.norm().max(f64::MIN_POSITIVE);
-        info.residual_before = residual.norm() / scale;
+        let size = rhs.norm().max(f64::MIN_POSITIVE);
+        info.residual_before = residual.norm() / size;
         info.residual_after = info.residual_before;
         if self.params.refine {
             let refined = x.zip(&self.solve_once(&residual)?, |a, b| a + b);
-            let after = self.residual(rhs, &refined)?.norm() / scale;
+            let after = self.residual(rhs, &refined)?.norm() / size;
             // At the limit of the arithmetic a step may only shuffle the last digits; keep the better one.
             if after < info.residual_before {
                 (x, info.residual_after) = (refined, after);
@@ -197,10 +215,11 @@ impl<'e, E: Engine> Solver<'e, E> {
                 rank: *rank,
             },
         };
+        let row_sum = |i: usize| self.matrix.row(i).iter().map(|x| x.abs()).sum::<f64>();
         Info {
             order: self.matrix.rows(),
             ridge: self.params.ridge,
-            norm: self.norm,
+            norm: (0..self.matrix.rows()).map(row_sum).fold(0.0, f64::max),
             method,
             residual_before: 0.0,
             residual_after: 0.0,
@@ -210,94 +229,157 @@ impl<'e, E: Engine> Solver<'e, E> {
     /// tr(A (A + λI)⁻¹): how many directions of the space the rows take up, N to the last digit when λ = 0 and they
     /// are independent.
     pub fn projector_trace(&self) -> Result<f64> {
-        let order = self.matrix.rows() as f64;
+        let ridge = self.params.ridge;
         match &self.factorisation {
-            Factorisation::Cholesky(_) if self.params.ridge == 0.0 => Ok(order),
+            Factorisation::Cholesky(_) if ridge == 0.0 => Ok(self.matrix.rows() as f64),
             Factorisation::Cholesky(factor) => {
-                Ok(order - self.params.ridge * self.engine.inverse_trace(factor)?)
+                let diagonal = self.engine.inverse_diagonal(factor)?;
+                let trace: f64 = diagonal
+                    .iter()
+                    .zip(&self.scale)
+                    .map(|(d, s)| d * s * s)
+                    .sum();
+                Ok(self.matrix.rows() as f64 - ridge * trace)
             }
-            Factorisation::Eigen { eigen, rank, .. } => {
-                let kept = eigen.values.iter().take(*rank);
-                Ok(kept.map(|s| (s - self.params.ridge) / s).sum())
+            Factorisation::Eigen { rank, .. } if ridge == 0.0 => Ok(*rank as f64),
+            Factorisation::Eigen { rank, .. } => {
+                let n = self.matrix.rows();
+                let unit = Matrix::from_fn(n, n, |i, j| f64::from(u8::from(i == j)));
+                let inverse = self.solve_once(&unit)?;
+                let trace: f64 = (0..n).map(|i| inverse[(i, i)]).sum();
+                Ok(*rank as f64 - ridge * trace)
             }
         }
     }
 
-    /// 2-norm condition number of A + λI over the directions kept, estimated from below.
+    /// Condition number of the equilibrated system over the directions kept, estimated from below: how many digits a
+    /// solve can lose.
     pub fn condition(&self) -> Result<f64> {
-        let largest = self.norm + self.params.ridge;
+        let order = self.matrix.rows();
         match &self.factorisation {
             Factorisation::Cholesky(factor) => {
-                let inverse =
-                    power_iteration(self.matrix.rows(), |x| self.engine.solve(factor, x))?;
-                Ok(largest * inverse)
+                let largest = power_iteration(order, |x| {
+                    let x = self.scaled(x);
+                    let ax = self.engine.project(self.matrix.as_rows(), &x)?;
+                    Ok(self.scaled(&ax.zip(&x, |ax, x| ax + self.params.ridge * x)))
+                })?;
+                let inverse = power_iteration(order, |x| self.engine.solve(factor, x))?;
+                Ok((largest * inverse).max(1.0))
             }
+            Factorisation::Eigen { eigen, rank: 0, .. } => Ok(eigen.values.len() as f64),
             Factorisation::Eigen { eigen, rank, .. } => {
-                Ok(largest / eigen.values[rank.saturating_sub(1)])
+                Ok(eigen.values[0] / eigen.values[*rank - 1])
             }
         }
+    }
+
+    /// A sentence for the user when rounding may reach the third digit, or when directions had to be dropped.
+    ///
+    /// Where features are of one size the condition is ‖A‖/λ, so this speaks when eps·‖A‖/λ > 1e-3.
+    pub fn warning(&self) -> Result<Option<String>> {
+        if let Method::Eigen { pivot, rank } = self.info().method {
+            return Ok(Some(format!(
+                "Cholesky failed at pivot {pivot}; an eigendecomposition of rank {rank} of {} was used",
+                self.matrix.rows()
+            )));
+        }
+        let condition = self.condition()?;
+        Ok((f64::EPSILON * condition > 1e-3).then(|| {
+            format!("the system's condition number is {condition:.0e}: rounding may reach the third digit")
+        }))
     }
 
     /// A (A + λI)⁻¹ V: the projector onto the span of the rows, damped by λ, for A = G.
     ///
     /// As V − λ (A + λI)⁻¹ V, which only touches what the data does not span.
     pub fn project_onto_span(&self, v: &Matrix) -> Result<(Matrix, Info)> {
-        match &self.factorisation {
-            Factorisation::Cholesky(_) => {
-                let (x, info) = self.solve(v)?;
-                let ridge = self.params.ridge;
-                Ok((v.zip(&x, |v, x| v - ridge * x), info))
-            }
-            Factorisation::Eigen { eigen, rank, .. } => {
-                let ridge = self.params.ridge;
-                let out = eigen.apply(self.engine, *rank, v, |s| (s - ridge) / s)?;
-                Ok((out, self.info()))
-            }
+        let ridge = self.params.ridge;
+        let kept = match self.dropped_part(v)? {
+            None => v.clone(),
+            Some(dropped) => v.zip(&dropped, |v, d| v - d),
+        };
+        if ridge == 0.0 {
+            return Ok((kept, self.info()));
         }
+        let (x, info) = self.solve(v)?;
+        Ok((kept.zip(&x, |v, x| v - ridge * x), info))
     }
 
     /// The part of V in the directions that the fallback dropped; nothing when all were kept.
     pub fn dropped_part(&self, v: &Matrix) -> Result<Option<Matrix>> {
         match &self.factorisation {
             Factorisation::Cholesky(_) => Ok(None),
-            Factorisation::Eigen { eigen, rank, .. } => {
-                let kept = eigen.apply(self.engine, *rank, v, |_| 1.0)?;
-                Ok(Some(v.zip(&kept, |v, k| v - k)))
+            Factorisation::Eigen { dropped, .. } => {
+                let coordinates = self.engine.project(dropped.as_rows(), v)?;
+                let part = self
+                    .engine
+                    .pull_back(dropped.as_rows(), &coordinates, false)?;
+                Ok(Some(part))
             }
         }
     }
 
     fn solve_once(&self, rhs: &Matrix) -> Result<Matrix> {
-        match &self.factorisation {
-            Factorisation::Cholesky(factor) => self.engine.solve(factor, rhs),
+        let rhs = self.scaled(rhs);
+        let x = match &self.factorisation {
+            Factorisation::Cholesky(factor) => self.engine.solve(factor, &rhs)?,
             Factorisation::Eigen { eigen, rank, .. } => {
-                eigen.apply(self.engine, *rank, rhs, |s| 1.0 / s)
+                eigen.apply(self.engine, *rank, &rhs, |s| 1.0 / s)?
             }
-        }
+        };
+        self.without_dropped(self.scaled(&x))
     }
 
     /// B − (A + λI) X, over the kept directions after a fallback.
     fn residual(&self, rhs: &Matrix, x: &Matrix) -> Result<Matrix> {
         let ridge = self.params.ridge;
         let ax = self.engine.project(self.matrix.as_rows(), x)?;
-        let mut residual = rhs.zip(&ax, |b, ax| b - ax);
-        residual = residual.zip(x, |r, x| r - ridge * x);
-        match &self.factorisation {
-            Factorisation::Cholesky(_) => Ok(residual),
-            Factorisation::Eigen { eigen, rank, .. } => {
-                eigen.apply(self.engine, *rank, &residual, |_| 1.0)
+        let residual = rhs.zip(&ax, |b, ax| b - ax);
+        self.without_dropped(residual.zip(x, |r, x| r - ridge * x))
+    }
+
+    fn without_dropped(&self, v: Matrix) -> Result<Matrix> {
+        Ok(match self.dropped_part(&v)? {
+            None => v,
+            Some(dropped) => v.zip(&dropped, |v, d| v - d),
+        })
+    }
+
+    /// S V.
+    fn scaled(&self, v: &Matrix) -> Matrix {
+        let mut out = v.clone();
+        for (i, s) in self.scale.iter().enumerate() {
+            for value in out.row_mut(i) {
+                *value *= s;
             }
         }
+        out
     }
 }
 
-/// A smallest pivot within rounding of zero: the factor exists by luck and would amplify noise.
-fn collapsed(smallest: f64, order: usize, norm: f64) -> bool {
-    smallest <= order as f64 * f64::EPSILON * norm
-}
-
-fn largest_eigenvalue<E: Engine>(engine: &E, matrix: &Matrix) -> Result<f64> {
-    power_iteration(matrix.rows(), |x| engine.project(matrix.as_rows(), x))
+/// An orthonormal basis of the null space of A + λI, from that of S(A + λI)S: x is in the one when S⁻¹x is in the other.
+fn dropped_basis(eigen: &Eigen, rank: usize, scale: &[f64]) -> Matrix {
+    let n = scale.len();
+    let mut basis = Matrix::from_fn(n - rank, n, |j, i| eigen.vectors[(rank + j, i)] * scale[i]);
+    for j in 0..basis.rows() {
+        let mut row = basis.row(j).to_vec();
+        // Gram–Schmidt, twice: once leaves rounding in proportion to the angle between the vectors.
+        for _ in 0..2 {
+            let norm = row.iter().map(|x| x * x).sum::<f64>().sqrt();
+            row.iter_mut()
+                .for_each(|x| *x /= norm.max(f64::MIN_POSITIVE));
+            for k in 0..j {
+                let other = basis.row(k);
+                let along: f64 = row.iter().zip(other).map(|(x, y)| x * y).sum();
+                row.iter_mut().zip(other).for_each(|(x, y)| *x -= along * y);
+            }
+        }
+        let norm = row.iter().map(|x| x * x).sum::<f64>().sqrt();
+        row.iter_mut()
+            .for_each(|x| *x /= norm.max(f64::MIN_POSITIVE));
+        basis.row_mut(j).copy_from_slice(&row);
+    }
+    basis
 }
 
 /// Largest eigenvalue of a positive semi-definite operator, from below; a handful of steps gives its magnitude.

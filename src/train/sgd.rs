@@ -86,7 +86,8 @@ pub struct Outcome {
     pub residual: f64,
 }
 
-/// Runs until the tolerance, the last epoch, or the observer says stop. `start` holds z_iᵀw₀.
+/// Runs until the tolerance, the last epoch, or the observer says stop. `start` holds z_iᵀw₀. With samples of norm above
+/// 1 the steps may be too long, and it ends at once when the residual is no longer finite.
 ///
 /// # Panics
 /// If the shapes do not agree.
@@ -114,7 +115,7 @@ pub fn sgd(
     let mut residual = distance(&predictions, targets);
     let mut steps = 0;
     'run: for number in 1..=params.max_epochs {
-        if residual < params.tolerance {
+        if residual < params.tolerance || !residual.is_finite() {
             break;
         }
         for i in (1..n).rev() {

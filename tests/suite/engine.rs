@@ -167,13 +167,13 @@ fn bytes_do_not_depend_on_threads_batches_or_instruction_set() {
         let sums = engine.finish(acc).unwrap();
         let factor = engine.factor(&sums.gram, 1e-3).unwrap();
         let w = engine.solve(&factor, &sums.cross).unwrap();
-        let trace = engine.inverse_trace(&factor).unwrap();
+        let diagonal = engine.inverse_diagonal(&factor).unwrap();
         let out = engine.project(rows, &w).unwrap();
         let kernel = engine
             .kernel_matrix(rows.slice(0, 333), rows.slice(100, 300), true)
             .unwrap();
         let back = engine.pull_back(rows, &out, true).unwrap();
-        (sums, w, trace.to_bits(), out, kernel, back)
+        (sums, w, diagonal, out, kernel, back)
     };
     let wanted = run(&CpuEngine::new(Some(1)).unwrap(), n);
     for threads in [1, 2, 3, 7] {
@@ -210,21 +210,107 @@ fn factor_and_solve_match_gaussian_elimination() {
                 "n={n} c={c}: residual {residual:e}, allowed {allowed:e}"
             );
             let inverse = gauss_solve(&shifted, &identity(n));
-            let trace: f64 = (0..n).map(|i| inverse[(i, i)]).sum();
-            let found = engine.inverse_trace(&factor).unwrap();
-            assert!(
-                (found / trace - 1.0).abs() < 1e-10,
-                "n={n}: {found} against {trace}"
-            );
+            let found = engine.inverse_diagonal(&factor).unwrap();
+            assert_eq!(found.len(), n);
+            for (i, found) in found.iter().enumerate() {
+                let wanted = inverse[(i, i)];
+                assert!(
+                    (found / wanted - 1.0).abs() < 1e-9,
+                    "n={n}: {found} against {wanted}"
+                );
+            }
         }
     }
-    // Several blocks and a group of panels in the trace.
+    // Several blocks and a group of panels in the diagonal.
     let z = gaussian(700, 601, 5);
     let a = matmul(&z.transpose(), &z);
     let factor = engine.factor(&a, 1.0).unwrap();
     let inverse = engine.solve(&factor, &identity(601)).unwrap();
     let trace: f64 = (0..601).map(|i| inverse[(i, i)]).sum();
-    assert!((engine.inverse_trace(&factor).unwrap() / trace - 1.0).abs() < 1e-9);
+    let found: f64 = engine.inverse_diagonal(&factor).unwrap().iter().sum();
+    assert!((found / trace - 1.0).abs() < 1e-9);
+}
+
+/// Nearly equal columns make diagonal blocks that are nearly singular: multiplying by their inverses, uncorrected, would
+/// lose as many digits as the blocks' condition has.
+#[test]
+fn the_factor_is_stable_for_nearly_singular_blocks() {
+    let engine = engine();
+    let n = 150;
+    let base = gaussian(400, n / 2, 21);
+    let noise = gaussian(400, n, 22);
+    let z = Matrix::from_fn(400, n, |i, j| base[(i, j / 2)] + 1e-6 * noise[(i, j)]);
+    let a = matmul(&z.transpose(), &z);
+    let ridge = 1e-13 * a.norm();
+    let factor = engine.factor(&a, ridge).unwrap();
+    let b = gaussian(n, 3, 23);
+    let x = engine.solve(&factor, &b).unwrap();
+    let shifted = a.zip(&identity(n), |a, i| a + ridge * i);
+    let error = minus(&matmul(&shifted, &x), &b).norm() / (shifted.norm() * x.norm());
+    assert!(error < 100.0 * n as f64 * EPS, "backward error {error:e}");
+}
+
+/// More rows than are held back before they are added, so that sums go through several rounds.
+#[test]
+fn sums_over_several_rounds_match_the_definition() {
+    let engine = engine();
+    for (n, d, classes) in [(9_000, 70, 4), (3_000, 310, 3)] {
+        let z = gaussian(n, d, 31);
+        let labels: Vec<i64> = (0..n as i64).map(|i| i * 5 % classes).collect();
+        let zt = with_ones(&z).transpose();
+        let found = sums(
+            &engine,
+            z.as_rows(),
+            true,
+            classes as usize,
+            Targets::Classes(&labels),
+        );
+        assert_close(&found.gram, &zt, &with_ones(&z), &format!("G n={n}"));
+        let one_hot = Matrix::from_fn(n, classes as usize, |i, j| {
+            f64::from(u8::from(labels[i] == j as i64))
+        });
+        assert_close(&found.cross, &zt, &one_hot, &format!("class sums n={n}"));
+        let y = gaussian(n, 5, 32);
+        let found = sums(&engine, z.as_rows(), true, 5, Targets::Values(y.as_rows()));
+        assert_close(&found.cross, &zt, &y, &format!("ZᵀY n={n}"));
+    }
+}
+
+#[test]
+fn picked_rows_are_those_rows() {
+    let engine = engine();
+    let z = gaussian(300, 33, 41);
+    let narrow: Vec<f32> = z.as_slice().iter().map(|&x| x as f32).collect();
+    let rows = Rows::new(300, 33, narrow.as_slice());
+    let picks: Vec<usize> = (0..300).filter(|i| i % 7 != 2).rev().collect();
+    let copied = rows.to_matrix().select_rows(&picks);
+    assert_eq!(rows.pick(&picks).to_matrix(), copied);
+    assert_eq!(
+        rows.pick(&picks).slice(5, 40).to_matrix(),
+        copied.as_rows().slice(5, 40).to_matrix()
+    );
+    let direct = sums(&engine, rows.pick(&picks), true, 0, Targets::None);
+    assert_eq!(
+        direct,
+        sums(&engine, copied.as_rows(), true, 0, Targets::None)
+    );
+    let w = gaussian(34, 4, 42);
+    let projected = engine.project(rows.pick(&picks), &w).unwrap();
+    assert_eq!(projected, engine.project(copied.as_rows(), &w).unwrap());
+}
+
+#[test]
+fn norms_of_extreme_entries() {
+    for scale in [1e-200, 1.0, 1e200] {
+        let m = Matrix::from_vec(1, 2, vec![3.0 * scale, -4.0 * scale]);
+        assert!((m.norm() / scale - 5.0).abs() < 1e-12, "{scale:e}");
+    }
+    assert_eq!(Matrix::zeros(2, 2).norm(), 0.0);
+    assert_eq!(
+        Matrix::from_vec(1, 1, vec![f64::INFINITY]).norm(),
+        f64::INFINITY
+    );
+    assert!(Matrix::from_vec(1, 2, vec![f64::NAN, 1.0]).norm().is_nan());
 }
 
 #[test]

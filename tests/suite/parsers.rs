@@ -666,6 +666,7 @@ fn heads_keep_their_names() {
             bias: Some(bias.to_vec()),
             dtype: Dtype::F32,
             prefix: prefix.to_owned(),
+            others: Vec::new(),
         };
         for dtype in [Dtype::F16, Dtype::Bf16, Dtype::F32, Dtype::F64] {
             let bytes = head.to_safetensors(dtype).unwrap();

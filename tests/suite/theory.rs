@@ -2,14 +2,15 @@
 //!
 //! References are written out from the definitions with Gaussian elimination, apart from the engine.
 
+use muso::Error;
 use muso::engine::{Engine, Matrix, SumsSpec, Targets};
 use muso::gram::{DualGram, Gram, GramBuilder, Route};
 use muso::labels::{Projector, column_select, leverage_scores};
-use muso::solve::{Eigen, Method, Params, Solver, fit};
+use muso::solve::{Eigen, Method, Params, Solver, fit, gram_solver};
 use muso::train::{SgdParams, sgd};
 use proptest::prelude::*;
 
-use crate::support::{engine, gauss_solve, gaussian, identity, matmul, minus, relative};
+use crate::support::{EPS, engine, gauss_solve, gaussian, identity, matmul, minus, relative};
 
 /// Retained and forgotten rows, their labels and the initial weights; D well above N, as the theorems assume.
 #[derive(Clone, Debug)]
@@ -347,7 +348,7 @@ proptest! {
         let k = k.min(rank);
         let Gram::Primal(sums) = primal(&z, &no_targets(&z)) else { unreachable!() };
         let eigen = Eigen::new(&sums.gram).unwrap();
-        prop_assert_eq!(eigen.rank(), rank);
+        prop_assert_eq!(eigen.rank(0.0), rank);
         let found = leverage_scores(&engine, &eigen, z.as_rows(), Some(k)).unwrap();
         let view = faer::MatRef::from_row_major_slice(z.as_slice(), n, d);
         let svd = view.thin_svd().unwrap();
@@ -478,12 +479,14 @@ fn an_ill_conditioned_system_is_solved_and_said_to_be_one() {
         "{:e}",
         relative(&projected, &wanted)
     );
-    assert!((info.ridge_ratio().unwrap() / 1e12 - 1.0).abs() < 0.1);
+    // The norm is the largest row sum: between the 2-norm and √D of it.
+    let ratio = info.ridge_ratio().unwrap() / 1e12;
+    assert!((0.999..(d as f64).sqrt()).contains(&ratio), "{ratio}");
     // Half the space: tr(Π)/D = 1/2.
     assert!((solver.projector_trace().unwrap() / d as f64 - 0.5).abs() < 1e-3);
     // At 1e-14 the warning speaks; with no ridge the fallback finds the rank.
     let solver = Solver::new(&engine, sums.gram.clone(), Params::ridge(norm * 1e-14)).unwrap();
-    assert!(solver.info().warning().is_some());
+    assert!(solver.warning().unwrap().is_some());
     let solver = Solver::new(&engine, sums.gram.clone(), Params::ridge(0.0)).unwrap();
     assert!(
         matches!(solver.info().method, Method::Eigen { rank: 20, .. }),
@@ -492,14 +495,8 @@ fn an_ill_conditioned_system_is_solved_and_said_to_be_one() {
     );
     let (projected, _) = solver.project_onto_span(&v).unwrap();
     assert!(relative(&projected, &wanted) < 1e-9);
-    let strict = Params {
-        fallback: false,
-        ..Params::ridge(-1e-3)
-    };
-    assert!(
-        Solver::new(&engine, sums.gram, strict).is_err(),
-        "a negative ridge"
-    );
+    let negative = Solver::new(&engine, sums.gram, Params::ridge(-1e-3));
+    assert!(matches!(negative.err(), Some(Error::Parameter { .. })));
     let (x, _) = solver.solve(&v).unwrap();
     assert!(x.as_slice().iter().all(|x| x.is_finite()));
 }
@@ -508,9 +505,11 @@ fn an_ill_conditioned_system_is_solved_and_said_to_be_one() {
 fn refinement_lowers_the_residual_and_reports_it() {
     let engine = engine();
     let z = gaussian(300, 200, 4);
-    let scaled = Matrix::from_fn(300, 200, |i, j| {
-        z[(i, j)] * 10_f64.powf(-4.0 * j as f64 / 200.0)
+    // Ill-conditioned in a way that no change of units mends: singular values over five decades, mixed.
+    let graded = Matrix::from_fn(300, 200, |i, j| {
+        z[(i, j)] * 10_f64.powf(-5.0 * j as f64 / 200.0)
     });
+    let scaled = matmul(&graded, &gaussian(200, 200, 5));
     let Gram::Primal(sums) = primal(&scaled, &no_targets(&scaled)) else {
         unreachable!()
     };
@@ -524,10 +523,154 @@ fn refinement_lowers_the_residual_and_reports_it() {
         "{residual:e}, {info:?}"
     );
     let condition = solver.condition().unwrap();
-    let values = Eigen::new(&sums.gram).unwrap().values;
+    let d = |i: usize| sums.gram[(i, i)].sqrt();
+    let equilibrated = Matrix::from_fn(200, 200, |i, j| sums.gram[(i, j)] / d(i) / d(j));
+    let values = Eigen::new(&equilibrated).unwrap().values;
     let truth = values[0] / values[199];
     assert!(
         condition <= truth * 1.001 && condition > truth / 10.0,
         "{condition:e} against {truth:e}"
     );
+    // Without the step the solution is the one before it.
+    let plain = Params {
+        refine: false,
+        ..Params::ridge(0.0)
+    };
+    let solver = Solver::new(&engine, sums.gram.clone(), plain).unwrap();
+    let (rough, unrefined) = solver.solve(&b).unwrap();
+    assert_eq!(unrefined.residual_after, info.residual_before);
+    assert!(rough != x, "the step changed nothing");
+}
+
+#[test]
+fn a_feature_in_other_units_changes_nothing() {
+    // One column a hundred million times the others: G has condition 1e16, but only because of its units.
+    let engine = engine();
+    let (n, d) = (60, 8);
+    let z = gaussian(n, d, 51);
+    let y = gaussian(n, 2, 52);
+    for scale in [1e-8, 1e8, 1e12] {
+        let scaled = Matrix::from_fn(n, d, |i, j| z[(i, j)] * if j == 3 { scale } else { 1.0 });
+        let found = fit(&engine, &primal(&scaled, &y), &Matrix::zeros(d, 2), 0.0).unwrap();
+        assert!(
+            matches!(found.info.method, Method::Cholesky { .. }),
+            "{:?}",
+            found.info
+        );
+        let plain = fit(&engine, &primal(&z, &y), &Matrix::zeros(d, 2), 0.0)
+            .unwrap()
+            .weights;
+        let back = Matrix::from_fn(d, 2, |i, j| {
+            found.weights[(i, j)] * if i == 3 { scale } else { 1.0 }
+        });
+        assert!(
+            relative(&back, &plain) < 1e-12,
+            "{scale:e}: {:e}",
+            relative(&back, &plain)
+        );
+    }
+}
+
+#[test]
+fn the_fallback_keeps_the_start_where_no_row_looks() {
+    // A feature that is always zero, one that doubles another, and one in other units; without a ridge.
+    let engine = engine();
+    let (n, d) = (50, 7);
+    let free = gaussian(n, d, 61);
+    let z = Matrix::from_fn(n, d, |i, j| match j {
+        2 => 0.0,
+        4 => 2.0 * free[(i, 1)],
+        5 => 1e7 * free[(i, 5)],
+        _ => free[(i, j)],
+    });
+    let (y, start) = (gaussian(n, 2, 62), gaussian(d, 2, 63));
+    let found = fit(&engine, &primal(&z, &y), &start, 0.0).unwrap();
+    assert!(
+        matches!(found.info.method, Method::Eigen { rank: 5, .. }),
+        "{:?}",
+        found.info
+    );
+    // The least-squares fit nearest to the start, by elimination over a basis of what the rows see.
+    let seen = Matrix::from_fn(5, d, |k, j| match (k, j) {
+        (0, 0) | (2, 3) | (4, 6) => 1.0,
+        (1, 1) => 1.0 / 5_f64.sqrt(),
+        (1, 4) => 2.0 / 5_f64.sqrt(),
+        (3, 5) => 1.0,
+        _ => 0.0,
+    });
+    let reduced = matmul(&z, &seen.transpose());
+    let missing = minus(&y, &matmul(&z, &start));
+    let normal = matmul(&reduced.transpose(), &reduced);
+    let unit = Matrix::from_fn(5, 5, |i, j| {
+        normal[(i, j)] / (normal[(i, i)] * normal[(j, j)]).sqrt()
+    });
+    let right = matmul(&reduced.transpose(), &missing);
+    let right = Matrix::from_fn(5, 2, |i, j| right[(i, j)] / normal[(i, i)].sqrt());
+    let step = gauss_solve(&unit, &right);
+    let step = Matrix::from_fn(5, 2, |i, j| step[(i, j)] / normal[(i, i)].sqrt());
+    let wanted = start.zip(&matmul(&seen.transpose(), &step), |w, c| w + c);
+    // The dropped directions are known to eps times the ratio of the units.
+    let allowed = 10.0 * 1e7 * EPS;
+    let gap = relative(&found.weights, &wanted);
+    assert!(gap < allowed, "{gap:e}");
+    // What is kept and what is dropped make the whole, and the projector is the kept part.
+    let solver = gram_solver(&engine, &primal(&z, &y), 0.0).unwrap();
+    let (kept, _) = solver.project_onto_span(&start).unwrap();
+    let dropped = solver.dropped_part(&start).unwrap().unwrap();
+    assert!(relative(&kept.zip(&dropped, |a, b| a + b), &start) < 1e-14);
+    let wanted = matmul(&seen.transpose(), &matmul(&seen, &start));
+    assert!(relative(&kept, &wanted) < allowed);
+    assert_eq!(solver.projector_trace().unwrap(), 5.0);
+}
+
+#[test]
+fn dependent_columns_are_seen_through_the_rounding_of_many_rows() {
+    // [a, 3a] over many rows: what is left of the second column is the noise of the sums, and must not be solved with.
+    let engine = engine();
+    for seed in 0..4 {
+        let a = gaussian(50_000, 1, 70 + seed);
+        let z = Matrix::from_fn(50_000, 2, |i, j| a[(i, 0)] * [1.0, 3.0][j]);
+        let found = fit(&engine, &primal(&z, &a), &Matrix::zeros(2, 1), 0.0)
+            .unwrap()
+            .weights;
+        let wanted = Matrix::from_vec(2, 1, vec![0.1, 0.3]);
+        assert!(relative(&found, &wanted) < 1e-12, "{found:?}");
+    }
+}
+
+#[test]
+fn failures_are_typed() {
+    let engine = engine();
+    let singular = Matrix::from_vec(2, 2, vec![1.0, 1.0, 1.0, 1.0]);
+    let strict = Params {
+        fallback: false,
+        ..Params::ridge(0.0)
+    };
+    let failed = Solver::new(&engine, singular.clone(), strict).err();
+    assert!(
+        matches!(failed, Some(Error::NotPositiveDefinite { pivot: 1, .. })),
+        "{failed:?}"
+    );
+    assert!(Solver::new(&engine, singular, Params::ridge(0.0)).is_ok());
+
+    let huge = Matrix::from_vec(2, 1, vec![1e200, 1.0]);
+    let overflowed = fit(&engine, &primal(&huge, &huge), &Matrix::zeros(1, 1), 1.0).err();
+    assert!(
+        matches!(overflowed, Some(Error::Overflow)),
+        "{overflowed:?}"
+    );
+    let fine = Solver::new(&engine, identity(2), Params::ridge(0.0)).unwrap();
+    let infinite = Matrix::from_vec(2, 1, vec![f64::INFINITY, 0.0]);
+    assert!(matches!(fine.solve(&infinite).err(), Some(Error::Overflow)));
+
+    // Samples of norm 3: every step overshoots.
+    let kernel = Matrix::from_vec(2, 2, vec![9.0, 4.0, 4.0, 9.0]);
+    let outcome = sgd(
+        &kernel,
+        &[0.0, 0.0],
+        &[1.0, -1.0],
+        &SgdParams::paper(1),
+        &mut (),
+    );
+    assert!(!outcome.residual.is_finite() && outcome.steps < 2 * 1_500);
 }

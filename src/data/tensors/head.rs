@@ -35,6 +35,8 @@ pub struct Head {
     pub dtype: Dtype,
     /// What stands before `weight` and `bias` in the names of the tensors: empty, or such as `fc.`.
     pub prefix: String,
+    /// Names of other tensors in that file, which are not loaded and not saved.
+    pub others: Vec<String>,
 }
 
 impl Head {
@@ -64,11 +66,18 @@ impl Head {
             None
         };
         file.unchanged()?;
+        let mut others = Vec::new();
+        if file.is_named() {
+            let used = [format!("{prefix}weight"), bias_name];
+            let names = file.tensor_names().into_iter().map(str::to_owned);
+            others.extend(names.filter(|name| !used.contains(name)));
+        }
         Ok(Self {
             weight,
             bias,
             dtype,
             prefix,
+            others,
         })
     }
 

@@ -47,7 +47,7 @@ use std::sync::Arc;
 use half::{bf16, f16};
 
 pub use self::head::Head;
-pub use self::safetensors::{OutTensor, RowsWriter, to_safetensors};
+pub use self::safetensors::{OutTensor, RowsWriter, rounded, to_safetensors};
 
 use self::source::Source;
 use super::shown;

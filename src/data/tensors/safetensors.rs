@@ -23,7 +23,7 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use super::source::Source;
 use super::{Element, Entry, shown};
-use crate::engine::{Dtype, Matrix};
+use crate::engine::{Dtype, Matrix, Rows};
 use crate::{Error, Result};
 
 /// The format's own limit.
@@ -314,6 +314,32 @@ pub fn to_safetensors(tensors: &[(&str, OutTensor<'_>)]) -> Result<Vec<u8>> {
     let mut file = header(&described);
     file.append(&mut data);
     Ok(file)
+}
+
+/// The values as they come back from a file that stores them as `dtype`; `name` is what errors call them.
+///
+/// # Errors
+/// As [`to_safetensors`].
+pub fn rounded(name: &str, values: &Matrix, dtype: Dtype) -> Result<Matrix> {
+    let (rows, cols) = (values.rows(), values.cols());
+    let mut bytes = Vec::new();
+    append_narrowed(name, values.as_slice(), cols.max(1), dtype, &mut bytes)?;
+    // Collected, since the bytes need not be aligned for a cast.
+    Ok(match dtype {
+        Dtype::F64 => values.clone(),
+        Dtype::F32 => {
+            let narrow: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
+            Rows::new(rows, cols, narrow.as_slice()).to_matrix()
+        }
+        Dtype::F16 => {
+            let narrow: Vec<f16> = bytemuck::pod_collect_to_vec(&bytes);
+            Rows::new(rows, cols, narrow.as_slice()).to_matrix()
+        }
+        Dtype::Bf16 => {
+            let narrow: Vec<bf16> = bytemuck::pod_collect_to_vec(&bytes);
+            Rows::new(rows, cols, narrow.as_slice()).to_matrix()
+        }
+    })
 }
 
 /// A safetensors file too large to hold: row numbers and a row of values for each, appended batch by batch.

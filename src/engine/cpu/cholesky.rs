@@ -1,9 +1,10 @@
 //! Blocked Cholesky factor A + λI = LLᵀ and the solve with it.
 //!
 //! Left-looking over block columns of [`NB`]: the block column is updated with everything to its left, its diagonal
-//! block is factored and inverted, and the rows below are multiplied by that inverse. Rows are the unit of
-//! parallelism, each with its own part of the matrix, and the inner products run over k in order. The solve uses the
-//! same inverses, one panel of eight right-hand sides a task.
+//! block is factored and inverted, and the rows below are multiplied by that inverse, with one step of correction:
+//! without it the error would grow with the block's condition, with it the factor is as good as by substitution. Rows
+//! are the unit of parallelism, each with its own part of the matrix, and the inner products run over k in order. The
+//! solve uses the same inverses, one panel of eight right-hand sides a task, and leaves correction to refinement.
 
 use rayon::prelude::*;
 
@@ -84,12 +85,12 @@ impl Factor {
         Matrix::from_fn(n, columns, |k, j| panels[j / NR][k * NR + j % NR])
     }
 
-    /// ‖L⁻¹‖², column panel by column panel of the identity; a panel starts at its own block.
-    pub(super) fn inverse_trace(&self, isa: Isa) -> f64 {
+    /// Squared column norms of L⁻¹, column panel by column panel of the identity; a panel starts at its own block.
+    pub(super) fn inverse_diagonal(&self, isa: Isa) -> Vec<f64> {
         // A few panels at a time bounds the memory to a strip of the inverse.
         const PANELS: usize = 32;
         let n = self.order;
-        let mut trace = 0.0;
+        let mut diagonal = Vec::with_capacity(n);
         for group in (0..n).step_by(PANELS * NR) {
             let end = n.min(group + PANELS * NR);
             let mut panels: Vec<Vec<f64>> = (group..end)
@@ -106,9 +107,17 @@ impl Factor {
                 let below = |panel: usize| (block + 1) * NB > group + panel * NR;
                 self.forward(isa, block, &mut panels, below);
             }
-            trace += panels.iter().flatten().map(|x| x * x).sum::<f64>();
+            for (panel, first) in panels.iter().zip((group..end).step_by(NR)) {
+                let mut sums = [0.0; NR];
+                for row in panel.as_chunks::<NR>().0 {
+                    for (sum, x) in sums.iter_mut().zip(row) {
+                        *sum += x * x;
+                    }
+                }
+                diagonal.extend_from_slice(&sums[..NR.min(n - first)]);
+            }
         }
-        trace
+        diagonal
     }
 
     fn block(&self, block: usize) -> (usize, usize) {
@@ -243,54 +252,109 @@ fn subtract_left_part(isa: Isa, lower: &mut [f64], n: usize, first: usize, width
             isa.run(UpdateRows {
                 rows,
                 stride: n,
-                source: 0,
                 depth: first,
                 target: first,
                 width,
                 right: &right,
                 // Rows of the diagonal block keep zeros above the diagonal.
                 diagonal: task * TASK_ROWS,
-                subtract: true,
             });
         });
 }
 
 /// A[below, J] ← A[below, J] · L_JJ⁻ᵀ.
 fn scale_below(isa: Isa, lower: &mut [f64], n: usize, first: usize, width: usize, inverse: &[f64]) {
-    let mut right = vec![0.0; width.next_multiple_of(NR) * width];
-    for (panel, out) in right.chunks_mut(width * NR).enumerate() {
-        let j = panel * NR;
-        pack_transposed::<NR>(out, width, NR.min(width - j), |i| &inverse[(j + i) * NB..]);
-    }
-    lower[(first + width) * n..]
-        .par_chunks_mut(TASK_ROWS * n)
-        .for_each(|rows| {
-            isa.run(UpdateRows {
-                rows,
-                stride: n,
-                source: first,
-                depth: width,
-                target: first,
-                width,
-                right: &right,
-                diagonal: usize::MAX,
-                subtract: false,
-            });
+    let (done, below) = lower.split_at_mut((first + width) * n);
+    let inverse = pack_panels(width, |i| &inverse[i * NB..]);
+    let block = pack_panels(width, |i| &done[(first + i) * n + first..]);
+    below.par_chunks_mut(TASK_ROWS * n).for_each(|rows| {
+        isa.run(ScaleRows {
+            rows,
+            stride: n,
+            target: first,
+            width,
+            inverse: &inverse,
+            block: &block,
         });
+    });
 }
 
-/// For each row: row[target..][..width] −= or ← row[source..][..depth] · right.
+/// Packs `width` rows of `width` values as a right operand: its columns are those rows.
+fn pack_panels<'a>(width: usize, row: impl Fn(usize) -> &'a [f64]) -> Vec<f64> {
+    let mut out = vec![0.0; width.next_multiple_of(NR) * width];
+    for (panel, out) in out.chunks_mut(width * NR).enumerate() {
+        let first = panel * NR;
+        pack_transposed::<NR>(out, width, NR.min(width - first), |i| row(first + i));
+    }
+    out
+}
+
+/// For each row with part p in the block column: q = p X ᵀ, then q += (p − q Lᵀ) Xᵀ, with L the diagonal block and X its
+/// inverse.
+struct ScaleRows<'a> {
+    rows: &'a mut [f64],
+    stride: usize,
+    target: usize,
+    width: usize,
+    inverse: &'a [f64],
+    block: &'a [f64],
+}
+
+impl Work for ScaleRows<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, kernel: K) {
+        let (n, width) = (self.stride, self.width);
+        let count = self.rows.len() / n;
+        for group in (0..count).step_by(MR) {
+            let height = MR.min(count - group);
+            let mut part = [0.0; NB * MR];
+            pack_transposed::<MR>(&mut part, width, height, |i| {
+                &self.rows[(group + i) * n + self.target..]
+            });
+            let quotient = times(kernel, &part, self.inverse, width);
+            let back = times(kernel, &quotient, self.block, width);
+            let mut missed = [0.0; NB * MR];
+            for (missed, (part, back)) in missed.iter_mut().zip(part.iter().zip(&back)) {
+                *missed = part - back;
+            }
+            let correction = times(kernel, &missed, self.inverse, width);
+            for i in 0..height {
+                let out = &mut self.rows[(group + i) * n + self.target..][..width];
+                for (k, out) in out.iter_mut().enumerate() {
+                    *out = quotient[k * MR + i] + correction[k * MR + i];
+                }
+            }
+        }
+    }
+}
+
+/// Six packed rows times a packed right operand, the product packed like the rows.
+#[inline(always)]
+fn times<K: Kernel>(kernel: K, left: &[f64], right: &[f64], width: usize) -> [f64; NB * MR] {
+    let mut out = [0.0; NB * MR];
+    for column in (0..width).step_by(NR) {
+        let tile = kernel.tile(&left[..width * MR], &right[column * width..][..width * NR]);
+        for (i, sums) in tile.iter().enumerate() {
+            for (j, &sum) in sums.iter().enumerate().take(width - column) {
+                out[(column + j) * MR + i] = sum;
+            }
+        }
+    }
+    out
+}
+
+/// For each row: row[target..][..width] −= row[..depth] · right.
 struct UpdateRows<'a> {
     rows: &'a mut [f64],
     stride: usize,
-    source: usize,
     depth: usize,
     target: usize,
     width: usize,
     right: &'a [f64],
     /// Index of the first row within the block column: entries right of the diagonal are left alone.
     diagonal: usize,
-    subtract: bool,
 }
 
 impl Work for UpdateRows<'_> {
@@ -303,13 +367,11 @@ impl Work for UpdateRows<'_> {
         let mut left = vec![0.0; depth * MR];
         for group in (0..count).step_by(MR) {
             let height = MR.min(count - group);
-            pack_transposed::<MR>(&mut left, depth, height, |i| {
-                &self.rows[(group + i) * n + self.source..]
-            });
+            pack_transposed::<MR>(&mut left, depth, height, |i| &self.rows[(group + i) * n..]);
             for column in (0..self.width).step_by(NR) {
                 let tile = kernel.tile(&left, &self.right[column * depth..][..NR * depth]);
                 for (i, sums) in tile.iter().enumerate().take(height) {
-                    let last = self.diagonal.saturating_add(group + i + 1).min(self.width);
+                    let last = (self.diagonal + group + i + 1).min(self.width);
                     let end = last.min(column + NR);
                     if column >= end {
                         continue;
@@ -317,7 +379,7 @@ impl Work for UpdateRows<'_> {
                     let start = (group + i) * n + self.target + column;
                     let out = &mut self.rows[start..][..end - column];
                     for (out, sum) in out.iter_mut().zip(sums) {
-                        *out = if self.subtract { *out - sum } else { *sum };
+                        *out -= sum;
                     }
                 }
             }

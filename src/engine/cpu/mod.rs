@@ -141,7 +141,7 @@ impl Engine for CpuEngine {
         Ok(self.pool.install(|| factor.solve(self.isa, rhs)))
     }
 
-    fn inverse_trace(&self, factor: &cholesky::Factor) -> Result<f64> {
-        Ok(self.pool.install(|| factor.inverse_trace(self.isa)))
+    fn inverse_diagonal(&self, factor: &cholesky::Factor) -> Result<Vec<f64>> {
+        Ok(self.pool.install(|| factor.inverse_diagonal(self.isa)))
     }
 }

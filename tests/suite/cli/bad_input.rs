@@ -315,7 +315,7 @@ fn parameters() {
         }
     }
     for run in [case.ridge(), case.ridge().without("--objective")] {
-        refused(&case, &run.without("--ridge"), &["--ridge", "not given"]);
+        refused(&case, &run.without("--ridge"), &["--ridge", "is missing"]);
     }
     for (option, value, words) in [
         ("--ridge", "much", &["--ridge", "'much'"][..]),
@@ -326,7 +326,7 @@ fn parameters() {
         ("--device", "cuda:x", &["--device", "cuda:x"]),
         ("--device", "cuda", &["device cuda is not available"]),
         ("--device", "cuda:1", &["device cuda:1 is not available"]),
-        ("--threads", "0", &["--threads", "0", "at least 1"]),
+        ("--threads", "0", &["--threads", "0", "1 to 1024"]),
         ("--threads", "-1", &["-1"]),
         ("--threads", "two", &["--threads", "'two'"]),
         ("--report", "report.txt", &["report.txt", ".html or .json"]),
@@ -364,7 +364,12 @@ fn shapes_that_do_not_agree() {
     let narrow = head_tensors(&gaussian(4, 3, 5), true, "");
     case.write("other.st", &tensor_file(&narrow));
     let run = case.ridge().set("--head", "other.st");
-    let words = &[FEATURES, "`features`", "4 columns", "3, as other.st"];
+    let words = &[
+        FEATURES,
+        "`features`",
+        "4 columns",
+        "3, the columns of `weight` [C,D] in other.st",
+    ];
     refused(&case, &run, words);
 
     let run = case.ridge().set("--init", "other.st");
@@ -497,7 +502,7 @@ fn values_too_large_for_the_output_type() {
     case.write(FEATURES, &tensor_file(&[features, targets]));
     case.ridge().set("--dtype", "f32").succeeds();
     let run = case.ridge().set("--dtype", "f16");
-    refused(&case, &run, &["dtype", "f16", "e6"]);
+    refused(&case, &run, &["dtype", "f16", "e5"]);
 }
 
 /// A name is text from outside: it may hold a line break, and the message is still one line.

@@ -6,11 +6,11 @@ use muso::engine::Matrix;
 
 use super::{
     Case, FEATURES, HEAD, IDS, JSON, LABELS_OUT, OUT, REPORT, Run, Tensor, head_tensors, one_hot,
-    read_head, read_integers, read_tensor, reference, rounded, tensor_file, tensor_names,
+    one_line, read_head, read_integers, read_tensor, reference, rounded, tensor_file, tensor_names,
     with_ones,
 };
 use crate::parsers::npy_bytes;
-use crate::support::{gaussian, matmul, relative};
+use crate::support::{gauss_solve, gaussian, matmul, relative};
 
 const DTYPES: [&str; 4] = ["F64", "F32", "F16", "BF16"];
 const RIDGE: f64 = 0.3;
@@ -165,6 +165,11 @@ impl Problem {
 
 /// Runs a problem and holds every output against the references.
 fn holds(problem: &Problem, run: &Run, case: &Case, what: &str) {
+    holds_to(problem, run, case, what, 1e-9);
+}
+
+/// The same where the gradient is a sum over so many rows that its rounding shows: `gradient` bounds it.
+fn holds_to(problem: &Problem, run: &Run, case: &Case, what: &str, gradient: f64) {
     run.succeeds();
     let new = read_head(&case.path(OUT), problem.bias);
     let gap = relative(&new, &problem.retrained());
@@ -180,12 +185,15 @@ fn holds(problem: &Problem, run: &Run, case: &Case, what: &str) {
 
     let json = case.json();
     let number = |path: &str| json.pointer(path).and_then(serde_json::Value::as_f64);
-    for path in ["/verify/distance_relative", "/verify/gradient_norm"] {
+    for (path, limit) in [
+        ("/verify/distance_relative", 1e-9),
+        ("/verify/gradient_norm", gradient),
+    ] {
         let found = number(path).unwrap_or_else(|| panic!("{what}: no {path} in {json}"));
-        assert!((0.0..1e-9).contains(&found), "{what}: {path} = {found:e}");
+        assert!((0.0..limit).contains(&found), "{what}: {path} = {found:e}");
     }
     match (number("/verify/distance_bound"), problem.ridge) {
-        (Some(bound), Some(_)) => assert!((0.0..1e-9).contains(&bound), "{what}: {bound:e}"),
+        (Some(bound), Some(_)) => assert!((0.0..gradient).contains(&bound), "{what}: {bound:e}"),
         (None, None) => {}
         (bound, ridge) => panic!("{what}: bound {bound:?} for ridge {ridge:?}"),
     }
@@ -274,10 +282,12 @@ fn every_mode(rows: usize, cols: usize, mut seed: u64) {
 }
 
 #[test]
-fn objective_and_source_follow_the_shape() {
-    for (rows, cols, objective, from) in
-        [(40, 7, "ridge", "labels"), (9, 20, "interpolate", "head")]
-    {
+fn objective_and_source_follow_the_shape_and_the_ridge() {
+    for (rows, cols, objective, from) in [
+        (40, 7, "ridge", "labels"),
+        (9, 20, "ridge", "labels"),
+        (9, 20, "interpolate", "head"),
+    ] {
         let problem = Problem::new(rows, cols, "F32", true, 5);
         let ridge = (objective == "ridge").then_some(RIDGE);
         let problem = Problem {
@@ -291,6 +301,132 @@ fn objective_and_source_follow_the_shape() {
         let run = run.without("--objective").without("--from");
         holds(&problem, &run, &case, objective);
     }
+}
+
+/// A feature in other units, and a forgotten row that dwarfs the others: neither may cost the rest its digits.
+#[test]
+fn unlike_sizes_cost_no_digits() {
+    for from in ["labels", "head"] {
+        let mut problem = Problem::new(60, 8, "F64", true, 21);
+        problem.from = from;
+        for i in 0..60 {
+            problem.z[(i, 2)] *= 1e8;
+        }
+        let case = problem.case();
+        problem.run(&case).succeeds();
+        let new = read_head(&case.path(OUT), true);
+        // In the units in which all features are of one size.
+        let even =
+            |w: &Matrix| Matrix::from_fn(9, 3, |i, j| w[(i, j)] * if i == 2 { 1e8 } else { 1.0 });
+        let plain = Problem::new(60, 8, "F64", true, 21);
+        let z = plain.z.select_rows(&plain.retained());
+        let y = plain.y.select_rows(&plain.retained());
+        let gram = matmul(&z.transpose(), &z);
+        let shifted = Matrix::from_fn(9, 9, |i, j| match (i, j) {
+            (2, 2) => gram[(2, 2)] + RIDGE / 1e16,
+            _ if i == j => gram[(i, i)] + RIDGE,
+            _ => gram[(i, j)],
+        });
+        let wanted = gauss_solve(&shifted, &matmul(&z.transpose(), &y));
+        let gap = relative(&even(&new), &wanted);
+        assert!(gap < 1e-12, "{from}: {gap:e}");
+        let json = case.json();
+        assert_eq!(json["conditioning"]["factor"], "cholesky", "{from}");
+        assert!(json.get("warnings").is_none(), "{from}: {json}");
+    }
+    let mut problem = Problem::new(200, 6, "F64", true, 22);
+    for j in 0..6 {
+        problem.z[(1, j)] *= 1e8;
+    }
+    let case = problem.case();
+    problem.run(&case).succeeds();
+    let gap = relative(&read_head(&case.path(OUT), true), &problem.retrained());
+    assert!(gap < 1e-12, "{gap:e}");
+}
+
+/// A feature that only forgotten rows have: its weight goes back to where it started.
+#[test]
+fn what_only_forgotten_rows_have_is_forgotten() {
+    for from in ["labels", "head"] {
+        let mut problem = Problem::new(40, 6, "F64", false, 23).with_init(24);
+        problem.from = from;
+        problem.ridge = Some(0.0);
+        let forgotten = problem.forgotten.clone();
+        for i in problem.retained() {
+            problem.z[(i, 4)] = 0.0;
+        }
+        assert!(forgotten.iter().all(|&i| problem.z[(i, 4)] != 0.0));
+        let case = problem.case();
+        problem.run(&case).succeeds();
+        let new = read_head(&case.path(OUT), false);
+        let start = problem.start();
+        for c in 0..3 {
+            let (found, wanted) = (new[(4, c)], start[(4, c)]);
+            assert!(
+                (found - wanted).abs() < 1e-12,
+                "{from}: {found} for {wanted}"
+            );
+        }
+        let others = |m: &Matrix| m.select_rows(&[0, 1, 2, 3, 5]);
+        let rows = problem.retained();
+        let seen = others(&problem.z.transpose())
+            .transpose()
+            .select_rows(&rows);
+        let wanted = reference(&seen, &problem.y.select_rows(&rows), &others(&start), 0.0);
+        assert!(relative(&others(&new), &wanted) < 1e-11, "{from}");
+    }
+}
+
+/// A file of several batches, whose answer is known by summing plainly.
+#[test]
+fn several_batches() {
+    let problem = Problem::new(30_000, 80, "F32", true, 25).forget_class(2);
+    let case = problem.case();
+    let run = problem.run(&case).set("--forget", "class:2");
+    holds_to(&problem, &run, &case, "30,000 rows", 1e-6);
+}
+
+/// What is said is said of the head as it is stored.
+#[test]
+fn a_narrow_head_is_reported_as_it_is() {
+    let problem = Problem::new(40, 7, "F32", true, 26);
+    let case = problem.case();
+    problem.run(&case).set("--dtype", "f16").succeeds();
+    let told = case.json()["verify"]["distance_relative"].as_f64().unwrap();
+    let truth = relative(&read_head(&case.path(OUT), true), &problem.retrained());
+    assert!(
+        truth > 1e-5 && (told / truth - 1.0).abs() < 1e-6,
+        "{told} {truth}"
+    );
+    assert_eq!(case.json()["stored"], "f16");
+
+    // Everything below the smallest f16: the head would be zero, and it says so.
+    let mut small = problem;
+    small.z = small.z.zip(&small.z, |z, _| z * 1e9);
+    small.bias = false;
+    small.dtype = "F64";
+    let case = small.case();
+    let said = small.run(&case).set("--dtype", "f16").succeeds();
+    assert!(
+        said.contains("storing the head as f16 moves it by 1.0e0"),
+        "{said}"
+    );
+}
+
+#[test]
+fn other_tensors_of_the_head_file_are_not_lost_unsaid() {
+    let problem = Problem::new(40, 7, "F32", true, 27);
+    let case = problem.case();
+    let mut tensors = head_tensors(&problem.trained(), true, "fc.");
+    tensors.push(Tensor::vector("norm.bias", "F64", &[1.0, 2.0]));
+    case.write(HEAD, &tensor_file(&tensors));
+    let before = fs::read(case.path(HEAD)).unwrap();
+    let said = problem.run(&case).succeeds();
+    assert!(said.contains("also holds norm.bias"), "{said}");
+    let refused = problem.run(&case).set("--out", HEAD).output();
+    assert_eq!(refused.status.code(), Some(2));
+    one_line(&refused, &["norm.bias", "same file"]);
+    assert_eq!(fs::read(case.path(HEAD)).unwrap(), before);
 }
 
 /// Larger than a tile in every direction, and with a head whose classes are many.
@@ -400,14 +536,8 @@ fn output_types_are_the_f64_result_rounded() {
 fn a_head_that_is_no_optimum_is_warned_about() {
     for (rows, cols, objective, from, words) in [
         (40, 7, "ridge", "labels", "away from the ridge optimum"),
-        (40, 7, "ridge", "head", "misses what it is taken to be"),
-        (
-            9,
-            20,
-            "interpolate",
-            "head",
-            "misses what it is taken to be",
-        ),
+        (40, 7, "ridge", "head", "not what this takes it to be"),
+        (9, 20, "interpolate", "head", "not what this takes it to be"),
     ] {
         let problem = Problem::new(rows, cols, "F32", true, 11);
         let ridge = (objective == "ridge").then_some(RIDGE);
