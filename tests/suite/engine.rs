@@ -231,25 +231,6 @@ fn factor_and_solve_match_gaussian_elimination() {
     assert!((found / trace - 1.0).abs() < 1e-9);
 }
 
-/// Nearly equal columns make diagonal blocks that are nearly singular: multiplying by their inverses, uncorrected, would
-/// lose as many digits as the blocks' condition has.
-#[test]
-fn the_factor_is_stable_for_nearly_singular_blocks() {
-    let engine = engine();
-    let n = 150;
-    let base = gaussian(400, n / 2, 21);
-    let noise = gaussian(400, n, 22);
-    let z = Matrix::from_fn(400, n, |i, j| base[(i, j / 2)] + 1e-6 * noise[(i, j)]);
-    let a = matmul(&z.transpose(), &z);
-    let ridge = 1e-13 * a.norm();
-    let factor = engine.factor(&a, ridge).unwrap();
-    let b = gaussian(n, 3, 23);
-    let x = engine.solve(&factor, &b).unwrap();
-    let shifted = a.zip(&identity(n), |a, i| a + ridge * i);
-    let error = minus(&matmul(&shifted, &x), &b).norm() / (shifted.norm() * x.norm());
-    assert!(error < 100.0 * n as f64 * EPS, "backward error {error:e}");
-}
-
 /// More rows than are held back before they are added, so that sums go through several rounds.
 #[test]
 fn sums_over_several_rounds_match_the_definition() {
