@@ -21,7 +21,7 @@ use super::{Common, Outputs, device, print, progress::Bar};
 Files (safetensors; matrices may also be .npy):
   features   `features` [N,D] f16, bf16, f32 or f64, with `labels` [N] i64 or `targets` [N,C]
   head       `weight` [C,D] and perhaps `bias` [C]; also PyTorch names such as fc.weight
-  labels out `rows` [N_u] i64 and `targets` [N_u,C]: what the forgotten rows should be taught instead
+  labels out `rows` [N_u] i64 and `targets` [N_u,C], to teach the forgotten rows instead
 
 Examples:
   forget class 3 of a ridge head, and check the result by a second pass
@@ -32,10 +32,10 @@ Examples:
               --forget ids.txt --objective interpolate --out new.safetensors
 
 Words of the report:
-  distance      of the new head to one solved from the retained rows and their labels alone
-  gradient      of the retained rows' objective at the new head; with a ridge it bounds the distance to the exact one
+  distance      of the new head to one solved afresh from the retained rows and their labels
+  gradient      of the retained rows' objective at the new head; over λ it bounds the distance
   conditioning  how many digits the linear system can cost
-  tr(Π)/D       share of the feature directions that the retained rows take up; near 1, λ alone decides what changes
+  tr(Π)/D       share of the directions that the retained rows fill; near 1, only λ matters
   premise       how far the given head is from what the formula takes it to be")]
 pub(super) struct HeadArgs {
     /// Feature file

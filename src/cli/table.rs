@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use muso::Error;
 use muso::data::{OutputFile, commit_all};
 use muso::pipeline::table1;
 use muso::report::{Style, html, terminal};
@@ -25,14 +24,6 @@ pub(super) struct TableArgs {
 }
 
 pub(super) fn run(args: &TableArgs, common: &Common, command: &str) -> anyhow::Result<()> {
-    if args.seeds == 0 {
-        return Err(Error::Parameter {
-            name: "--seeds",
-            value: "0".into(),
-            expected: "at least 1".into(),
-        }
-        .into());
-    }
     let engine = device::engine(common)?;
     let mut outputs = Outputs::beside(&[]);
     let mut files: Vec<OutputFile> = Vec::new();

@@ -39,6 +39,9 @@ pub fn leverage_scores<E: Engine>(
 }
 
 /// Draws `count` rows with replacement, each with the probability its score gives it; indices ascend.
+///
+/// # Panics
+/// If no score is positive.
 pub fn column_select(scores: &[f64], count: usize, seed: u64) -> Vec<usize> {
     let mut cumulative = Vec::with_capacity(scores.len());
     let mut total = 0.0;
@@ -46,13 +49,14 @@ pub fn column_select(scores: &[f64], count: usize, seed: u64) -> Vec<usize> {
         total += score;
         cumulative.push(total);
     }
+    assert!(total > 0.0, "no row has a positive score");
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut drawn: Vec<usize> = (0..count)
         .map(|_| {
             let at = rng.random::<f64>() * total;
             cumulative
                 .partition_point(|&c| c <= at)
-                .min(scores.len().saturating_sub(1))
+                .min(scores.len() - 1)
         })
         .collect();
     drawn.sort_unstable();

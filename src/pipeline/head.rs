@@ -9,7 +9,7 @@
 //! 3. **solve**: the new head;
 //! 4. **labels**, when asked for: the optimal labels Z_u W of the forgotten rows, streamed to their file;
 //! 5. **verify**, when asked for: a second pass that solves from the retained rows and their labels alone, whatever route
-//!    the new head came by, and takes the gradient of ½‖Z_rW − Y_r‖² + ½λ‖W − w₀‖² at the new head. That objective is
+//!    the new head came by and summed in another order, and takes the gradient of ½‖Z_rW − Y_r‖² + ½λ‖W − w₀‖² at the new head. That objective is
 //!    strongly convex, so ‖W − W*‖ ≤ ‖gradient‖/λ bounds the distance to the exact minimiser whatever happened before.
 //!
 //! Two objectives, two sources of what the head should be:
@@ -550,7 +550,9 @@ impl Input {
         let mut tally = Tally::default();
         self.stream("verify", Which::All, progress, |batch| {
             let kept = self.retained_in(batch);
-            batch.with_targets(spec, &kept, |rows, targets| {
+            // Backwards: in the same order the sums would agree to the last bit by construction, and say nothing.
+            let backwards: Vec<usize> = kept.iter().rev().copied().collect();
+            batch.with_targets(spec, &backwards, |rows, targets| {
                 builder.push(rows, targets)?;
                 let predicted = engine.project(rows, weights)?;
                 let missed = predicted.zip(&dense(targets, spec.targets), |p, y| p - y);

@@ -26,7 +26,7 @@ use rand_distr::{Distribution, StandardNormal};
 use super::{Progress, check};
 use crate::data::{Amount, Digits, Scenario, TestRows, digits};
 use crate::engine::{Engine, Matrix};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::evaluate::{JudgedRows, delta_w, sign_accuracy};
 use crate::features::RandomFeatures;
 use crate::gram::{DualGram, Gram};
@@ -106,6 +106,13 @@ struct Gathered {
 
 /// Runs every method in every scenario for every seed.
 pub fn run<E: Engine>(engine: &E, params: &Params, progress: &mut dyn Progress) -> Result<Table> {
+    if params.seeds.is_empty() {
+        return Err(Error::Parameter {
+            name: "--seeds",
+            value: "0".into(),
+            expected: "at least 1".into(),
+        });
+    }
     let started = Instant::now();
     let data = digits()?;
     let scenarios = scenarios();

@@ -3,7 +3,8 @@
 //! Rows are gathered into blocks of [`BLOCK`] rows, widened and packed once in both operand formats, some columns a
 //! task. When [`Accumulator::capacity`] blocks are full they are folded into G: one task for each strip of rows of G,
 //! which takes the blocks in order. A block's contribution is summed from zero and then added, so each entry of G is a
-//! two-level sum whose shape depends on the row numbers only: not on the batches, not on the threads.
+//! two-level sum whose shape depends on the row numbers only: not on the batches, not on the threads. (Sums by class are
+//! plain chains over the rows.)
 //!
 //! Only the lower triangle is computed; the mirror image is written at the end.
 

@@ -1,4 +1,4 @@
-//! The register tile that all dense work of the CPU engine goes through, and the choice of instruction set.
+//! The register tile that nearly all dense work of the CPU engine goes through, and the choice of instruction set.
 //!
 //! [`Kernel::tile`] computes a 6×8 block of AᵀB from operands packed as `a[k][6]` and `b[k][8]`: each of its 48 sums is
 //! one chain of fused multiply-adds over k, in order. The vector width only decides how many chains run side by side,

@@ -384,6 +384,9 @@ fn several_batches() {
     let case = problem.case();
     let run = problem.run(&case).set("--forget", "class:2");
     holds_to(&problem, &run, &case, "30,000 rows", 1e-6);
+    // Not the same sums again: another order, so that the distance says something.
+    let json = case.json();
+    assert!(json["verify"]["distance_relative"].as_f64() > Some(0.0));
 }
 
 /// What is said is said of the head as it is stored.
