@@ -157,13 +157,10 @@ pub(super) fn run(args: &HeadArgs, common: &Common) -> anyhow::Result<()> {
         ("--init", args.init.as_deref()),
         ("--forget", forget_file),
     ]);
-    let others = Head::load(&args.head)?.others;
-    if !others.is_empty() {
+    if let Some(others) = Head::load(&args.head)?.others_in_words() {
         // Replacing it would lose them.
-        outputs.keep(
-            &format!("--head, which also holds {}", others.join(", ")),
-            Some(&args.head),
-        );
+        let name = format!("--head, which also holds {others}");
+        outputs.keep(&name, Some(&args.head));
     }
     let out = outputs.open("--out", Some(&args.out))?;
     outputs.keep("--head", Some(&args.head));

@@ -143,11 +143,10 @@ pub fn run<E: Engine>(
         clock.lap("verify");
     }
     input.unchanged()?;
-    if !input.head.others.is_empty() {
+    if let Some(others) = input.head.others_in_words() {
         report.warnings.push(format!(
-            "{} also holds {}, not carried over to the new head",
-            params.head.display(),
-            input.head.others.join(", ")
+            "{} also holds {others}, not carried over to the new head",
+            params.head.display()
         ));
     }
 

@@ -341,7 +341,7 @@ impl HeadReport {
         fact(
             "conditioning",
             conditioning,
-            "Of the matrix that is solved with. The larger ‖G‖/λ or the condition, the more digits a solve can lose.",
+            "Pivots and condition are those of the matrix scaled to a diagonal of 1; the larger the condition, the more digits a solve can lose.",
         );
         if let Some(ratio) = self.trace_ratio.filter(|r| r.is_finite()) {
             fact(

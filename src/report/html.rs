@@ -153,12 +153,18 @@ pub fn head_page(report: &HeadReport) -> String {
         .map(|v| v.distance_relative)
         .filter(|d| d.is_finite());
     let rows_word = if rows.forgotten == 1 { "row" } else { "rows" };
+    // From here on a distance is bad news, and the headline must not sound like good news.
+    const FAR: f64 = 1e-3;
     let headline = match distance {
         Some(0.0) => format!(
             "The new head equals the one solved without the {forgotten} forgotten {rows_word}"
         ),
-        Some(d) => format!(
+        Some(d) if d < FAR => format!(
             "The new head is within {} of one that never saw the {forgotten} forgotten {rows_word}",
+            brief(d)
+        ),
+        Some(d) => format!(
+            "The new head is still {} away from one that never saw the {forgotten} forgotten {rows_word}",
             brief(d)
         ),
         None => format!(

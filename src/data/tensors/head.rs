@@ -81,6 +81,18 @@ impl Head {
         })
     }
 
+    /// The other tensors of the file in a few words; nothing when there are none.
+    pub fn others_in_words(&self) -> Option<String> {
+        const NAMED: usize = 3;
+        let names = self.others.iter().take(NAMED);
+        let named: Vec<String> = names.map(|name| shown(name, 80)).collect();
+        match self.others.len() {
+            0 => None,
+            n if n <= NAMED => Some(named.join(", ")),
+            n => Some(format!("{} and {} more", named.join(", "), n - NAMED)),
+        }
+    }
+
     /// The bytes of a safetensors file with this head, under the names that it was loaded with, rounded to `dtype`.
     ///
     /// # Errors
