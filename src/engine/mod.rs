@@ -61,6 +61,35 @@ pub enum Targets<'a> {
     Values(Rows<'a>),
 }
 
+impl Targets<'_> {
+    /// Y for `rows` rows, N×`columns`, classes as one-hot rows.
+    ///
+    /// # Panics
+    /// If the targets do not have that shape, or a class is outside `0..columns`.
+    pub fn to_matrix(&self, rows: usize, columns: usize) -> Matrix {
+        match self {
+            Self::None => {
+                assert_eq!(columns, 0, "sums with targets need targets");
+                Matrix::zeros(rows, 0)
+            }
+            Self::Classes(classes) => {
+                assert_eq!(classes.len(), rows, "one class a row");
+                let mut out = Matrix::zeros(rows, columns);
+                for (i, &class) in classes.iter().enumerate() {
+                    assert!((0..columns as i64).contains(&class), "class {class}");
+                    out[(i, class as usize)] = 1.0;
+                }
+                out
+            }
+            Self::Values(values) => {
+                let shape = (values.rows(), values.cols());
+                assert_eq!(shape, (rows, columns), "one row of targets a row");
+                values.to_matrix()
+            }
+        }
+    }
+}
+
 /// Sums over rows, from which every closed form follows. Sums of disjoint sets of rows add and subtract.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sums {

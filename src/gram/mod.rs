@@ -89,14 +89,6 @@ pub enum Gram {
 }
 
 impl Gram {
-    /// The route it serves.
-    pub fn route(&self) -> Route {
-        match self {
-            Self::Primal(_) => Route::Primal,
-            Self::Dual(_) => Route::Dual,
-        }
-    }
-
     /// The symmetric matrix to be factored: G or K.
     pub fn system(&self) -> &Matrix {
         match self {
@@ -169,27 +161,8 @@ impl<'e, E: Engine> GramBuilder<'e, E> {
             } => {
                 assert_eq!(batch.cols(), spec.features, "rows of other width");
                 rows.extend_from_slice(batch.to_matrix().as_slice());
-                let start = targets.len();
-                targets.resize(start + batch.rows() * spec.targets, 0.0);
-                match batch_targets {
-                    Targets::None => assert_eq!(spec.targets, 0, "sums with targets need targets"),
-                    Targets::Classes(classes) => {
-                        assert_eq!(classes.len(), batch.rows(), "one class a row");
-                        for (i, &class) in classes.iter().enumerate() {
-                            assert!((0..spec.targets as i64).contains(&class), "class {class}");
-                            targets[start + i * spec.targets + class as usize] = 1.0;
-                        }
-                    }
-                    Targets::Values(values) => {
-                        let shape = (values.rows(), values.cols());
-                        assert_eq!(
-                            shape,
-                            (batch.rows(), spec.targets),
-                            "one row of targets a row"
-                        );
-                        targets[start..].copy_from_slice(values.to_matrix().as_slice());
-                    }
-                }
+                let values = batch_targets.to_matrix(batch.rows(), spec.targets);
+                targets.extend_from_slice(values.as_slice());
                 *count += batch.rows();
                 Ok(())
             }

@@ -554,7 +554,8 @@ impl Input {
             batch.with_targets(spec, &backwards, |rows, targets| {
                 builder.push(rows, targets)?;
                 let predicted = engine.project(rows, weights)?;
-                let missed = predicted.zip(&dense(targets, spec.targets), |p, y| p - y);
+                let wanted = targets.to_matrix(rows.rows(), spec.targets);
+                let missed = predicted.zip(&wanted, |p, y| p - y);
                 let pulled = engine.pull_back(rows, &missed, spec.bias)?;
                 gradient = gradient.zip(&pulled, |a, b| a + b);
                 Ok(())
@@ -860,17 +861,6 @@ impl Batch {
             let classes: Vec<i64> = picked.iter().map(|&i| self.classes[i]).collect();
             work(rows, Targets::Classes(&classes))
         }
-    }
-}
-
-/// Y, with classes as one-hot rows.
-fn dense(targets: Targets<'_>, columns: usize) -> Matrix {
-    match targets {
-        Targets::None => Matrix::zeros(0, columns),
-        Targets::Values(values) => values.to_matrix(),
-        Targets::Classes(classes) => Matrix::from_fn(classes.len(), columns, |i, j| {
-            f64::from(u8::from(classes[i] == j as i64))
-        }),
     }
 }
 

@@ -111,27 +111,37 @@ impl<F: FnMut(usize, &[f64])> Work for ChunkTimes<'_, F> {
     }
 }
 
-fn times(isa: Isa, rows: Rows<'_>, bias: bool, right: &Packed) -> Matrix {
-    let mut out = Matrix::zeros(rows.rows(), right.columns);
-    let columns = right.columns;
-    if columns == 0 {
-        return out;
+/// Multiplies chunk by chunk in parallel; `emit` turns a row's products into the `width` values of `out` that are its own.
+fn each_row<T: Send>(
+    isa: Isa,
+    (rows, bias): (Rows<'_>, bool),
+    right: &Packed,
+    (out, width): (&mut [T], usize),
+    emit: impl Fn(&mut [T], &[f64]) + Sync,
+) {
+    if right.columns == 0 {
+        return;
     }
-    out.as_mut_slice()
-        .par_chunks_mut(CHUNK * columns)
+    out.par_chunks_mut(CHUNK * width)
         .enumerate()
         .for_each(|(chunk, out)| {
             isa.run(ChunkTimes {
                 rows,
                 bias,
                 first: chunk * CHUNK,
-                count: out.len() / columns,
+                count: out.len() / width,
                 right,
-                emit: |i: usize, products: &[f64]| {
-                    out[i * columns..][..columns].copy_from_slice(products);
-                },
+                emit: |i: usize, products: &[f64]| emit(&mut out[i * width..][..width], products),
             });
         });
+}
+
+fn times(isa: Isa, rows: Rows<'_>, bias: bool, right: &Packed) -> Matrix {
+    let mut out = Matrix::zeros(rows.rows(), right.columns);
+    let values = (out.as_mut_slice(), right.columns);
+    each_row(isa, (rows, bias), right, values, |out, products| {
+        out.copy_from_slice(products);
+    });
     out
 }
 
@@ -146,29 +156,15 @@ pub(super) fn kernel_matrix(isa: Isa, left: Rows<'_>, right: Rows<'_>, bias: boo
 pub(super) fn project_argmax(isa: Isa, rows: Rows<'_>, weights: &Matrix, bias: bool) -> Vec<u32> {
     let right = Packed::from_columns(weights);
     let mut out = vec![0_u32; rows.rows()];
-    if right.columns == 0 {
-        return out;
-    }
-    out.par_chunks_mut(CHUNK)
-        .enumerate()
-        .for_each(|(chunk, out)| {
-            isa.run(ChunkTimes {
-                rows,
-                bias,
-                first: chunk * CHUNK,
-                count: out.len(),
-                right: &right,
-                emit: |i: usize, products: &[f64]| {
-                    let mut best = 0;
-                    for (j, value) in products.iter().enumerate() {
-                        if *value > products[best] {
-                            best = j;
-                        }
-                    }
-                    out[i] = best as u32;
-                },
-            });
-        });
+    each_row(isa, (rows, bias), &right, (&mut out, 1), |out, products| {
+        let mut best = 0;
+        for (j, value) in products.iter().enumerate() {
+            if *value > products[best] {
+                best = j;
+            }
+        }
+        out[0] = best as u32;
+    });
     out
 }
 
