@@ -1,7 +1,7 @@
 //! What is to be forgotten, as a value, and the row lists that follow from it.
 //!
-//! The paper has three scenarios: a whole class, a part of one class, and a random part of everything; a list of row
-//! numbers is the fourth. A [`Scenario`] takes the labels, right after the data is loaded, and yields a [`Split`]:
+//! The paper has three scenarios: a whole class, a part of one class (drawn, or the part that a finer label names), and a
+//! random part of everything; a list of row numbers is the fourth. A [`Scenario`] takes the labels, right after the data is loaded, and yields a [`Split`]:
 //! the rows that every later stage speaks of. The same seed draws the same rows on every machine and in every version.
 //!
 //! ```
@@ -13,6 +13,8 @@
 //! assert!(split.forget.iter().all(|&row| train[row] == 3));
 //! # Ok::<(), muso::Error>(())
 //! ```
+
+use std::collections::BTreeSet;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -46,6 +48,17 @@ pub enum Scenario {
         class: i64,
         /// How much of it.
         amount: Amount,
+    },
+    /// The part of a class that a finer label names: in CIFAR-20, the rockets within the vehicles.
+    ///
+    /// [`Dataset::scenario`](super::images::Dataset::scenario) makes it from a name.
+    FineClass {
+        /// The class among the finer ones.
+        class: i64,
+        /// Its training rows, which are forgotten, in any order, without repetition.
+        train: Vec<u64>,
+        /// Its test rows, likewise. It counts as a class of its own for [`TestRows::RetainedClasses`].
+        test: Vec<u64>,
     },
     /// A part of all rows.
     Random {
@@ -84,7 +97,7 @@ impl Scenario {
     pub fn name(&self) -> &'static str {
         match self {
             Self::FullClass { .. } => "full-class",
-            Self::SubClass { .. } => "sub-class",
+            Self::SubClass { .. } | Self::FineClass { .. } => "sub-class",
             Self::Random { .. } => "random",
             Self::Rows { .. } => "rows",
         }
@@ -116,10 +129,15 @@ impl Scenario {
         let test = match test_rows {
             TestRows::All => (0..test_labels.len()).collect(),
             TestRows::RetainedClasses => {
-                let retained: std::collections::BTreeSet<i64> =
-                    retain.iter().map(|&i| train_labels[i]).collect();
+                let retained: BTreeSet<i64> = retain.iter().map(|&i| train_labels[i]).collect();
+                let forgotten: BTreeSet<usize> = match self {
+                    Self::FineClass { test, .. } => {
+                        self.listed(test, test_labels.len())?.into_iter().collect()
+                    }
+                    _ => BTreeSet::new(),
+                };
                 (0..test_labels.len())
-                    .filter(|&i| retained.contains(&test_labels[i]))
+                    .filter(|i| retained.contains(&test_labels[*i]) && !forgotten.contains(i))
                     .collect()
             }
         };
@@ -137,6 +155,7 @@ impl Scenario {
                 self.draw(self.class_rows(labels, *class)?, *amount, seed)
             }
             Self::Random { amount } => self.draw((0..labels.len()).collect(), *amount, seed),
+            Self::FineClass { train, .. } => self.listed(train, labels.len()),
             Self::Rows { ids } => self.listed(ids, labels.len()),
         }
     }
@@ -228,7 +247,7 @@ fn rounded_up(share: f64, n: usize) -> usize {
 
 /// Uniform in `0..bound`, `bound > 0`. Written here, since the rows that a seed draws must not change when a
 /// dependency changes its sampling.
-fn below(rng: &mut impl Rng, bound: u64) -> u64 {
+pub(in crate::data) fn below(rng: &mut impl Rng, bound: u64) -> u64 {
     // The top part of a 64×64-bit product is uniform once the products that fall in the incomplete stretch, the
     // lowest 2^64 mod bound of each, are drawn again.
     let incomplete = bound.wrapping_neg() % bound;
@@ -297,6 +316,15 @@ mod tests {
             .split(&labels(), &test, TestRows::RetainedClasses, 0)
             .unwrap();
         assert_eq!(split.test, [0, 1, 2, 3]);
+        let fine = Scenario::FineClass {
+            class: 0,
+            train: vec![4, 2],
+            test: vec![3],
+        };
+        let rows = |test_rows| fine.split(&labels(), &test, test_rows, 0).unwrap();
+        assert_eq!(rows(TestRows::RetainedClasses).test, [0, 1, 2]);
+        assert_eq!(rows(TestRows::All).test, [0, 1, 2, 3]);
+        assert_eq!(rows(TestRows::All).forget, [2, 4]);
     }
 
     #[test]
@@ -358,6 +386,11 @@ mod tests {
     #[test]
     fn each_fault_has_its_own_line() {
         let random = |amount| Scenario::Random { amount };
+        let fine = |train| Scenario::FineClass {
+            class: 0,
+            train,
+            test: vec![],
+        };
         for (scenario, wanted) in [
             (Scenario::FullClass { class: 4 }, "class 4 has no rows"),
             (
@@ -367,6 +400,9 @@ mod tests {
                 },
                 "301 rows of 300",
             ),
+            (fine(vec![]), "nothing is forgotten"),
+            (fine(vec![7, 7]), "row 7 is listed twice"),
+            (fine(vec![600]), "row 600 is out of range"),
             (random(Amount::Count(0)), "nothing is forgotten"),
             (random(Amount::All), "all 600 training rows"),
             (random(Amount::Fraction(1.0)), "all 600 training rows"),

@@ -1,21 +1,27 @@
 #!/usr/bin/env python3
-"""Makes the four embedded files from the four MNIST IDX files.
+"""Makes the embedded files from the published data sets.
 
-    python3 extract.py SOURCE_DIR
+    python3 extract.py mnist SOURCE_DIR
+    python3 extract.py fashion SOURCE_DIR
 
-SOURCE_DIR holds train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and
-t10k-labels-idx1-ubyte. The output goes beside this script. What is selected is written in NOTICE.
+For mnist, SOURCE_DIR holds train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and
+t10k-labels-idx1-ubyte. For fashion, it holds 0.json to 9.json, each {"data": [[784 numbers], ...]} of one class.
+The output goes beside this script. What is selected is written in NOTICE.
 Needs only the standard library, and the bytes of the output depend only on the input (and on zlib).
 """
 
 import gzip
 import io
+import json
 import struct
 import sys
 from pathlib import Path
 
 DIGITS = (3, 7)
 TRAIN_PER_DIGIT = 300
+
+FASHION_SIDE = 28
+FASHION_ROWS = {"train": range(0, 200), "test": range(6000, 6100)}
 
 
 def read_idx(path):
@@ -67,14 +73,37 @@ def test_rows(labels):
     return [i for i, label in enumerate(labels) if label in DIGITS]
 
 
-def main():
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    source, here = Path(sys.argv[1]), Path(__file__).resolve().parent
+def mnist(source, here):
     for stem, name, rows_of in (("train", "train", train_rows), ("t10k", "test", test_rows)):
         shape, images, labels = select(source, stem, rows_of)
         write_idx(here / f"{name}-images.idx3.gz", shape, images)
         write_idx(here / f"{name}-labels.idx1.gz", shape[:1], labels)
+
+
+def fashion_class(path):
+    """The images of one class. The source has a few empty entries, which do not count."""
+    size = FASHION_SIDE * FASHION_SIDE
+    images = [bytes(image) for image in json.loads(path.read_bytes())["data"] if len(image) == size]
+    if len(images) != 7000:
+        sys.exit(f"{path}: {len(images)} images of {size} pixels; expected 7000")
+    return images
+
+
+def fashion(source, here):
+    classes = [fashion_class(source / f"{k}.json") for k in range(10)]
+    for name, rows in FASHION_ROWS.items():
+        # One of each class in turn, so that the first rows are balanced whatever their number.
+        pairs = [(k, images[row]) for row in rows for k, images in enumerate(classes)]
+        shape = (len(pairs), FASHION_SIDE, FASHION_SIDE)
+        write_idx(here / f"fashion-{name}-images.idx3.gz", shape, b"".join(image for _, image in pairs))
+        write_idx(here / f"fashion-{name}-labels.idx1.gz", shape[:1], bytes(k for k, _ in pairs))
+
+
+def main():
+    makers = {"mnist": mnist, "fashion": fashion}
+    if len(sys.argv) != 3 or sys.argv[1] not in makers:
+        sys.exit(__doc__)
+    makers[sys.argv[1]](Path(sys.argv[2]), Path(__file__).resolve().parent)
 
 
 if __name__ == "__main__":
