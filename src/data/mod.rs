@@ -1,7 +1,7 @@
 //! Data in and out: the first stage of the flow, and the last.
 //!
-//! In: [`idx`] and [`mnist`] give images and labels for the experiments; [`tensors`] streams feature files that are
-//! larger than memory and loads heads; [`scenario`] and [`forget`] say which rows are to be forgotten.
+//! In: [`idx`] and [`mnist`] give the digits of the linear experiment, [`images`] the sets that networks are trained on;
+//! [`tensors`] streams feature files that are larger than memory and loads heads; [`scenario`] and [`forget`] say which rows are to be forgotten.
 //! Out: [`output`] writes files that appear whole or not at all.
 //! Every reader takes its input for hostile: a bad file is a typed error that names it, never a panic and never an
 //! allocation that the file does not back with bytes.
@@ -17,20 +17,25 @@
 //! # Ok::<(), muso::Error>(())
 //! ```
 
+#[cfg(feature = "nn")]
+pub mod checkpoint;
 pub mod forget;
 pub mod idx;
+pub mod images;
 pub mod mnist;
 pub mod output;
 pub mod scenario;
 pub mod tensors;
 
+#[cfg(feature = "nn")]
+pub use checkpoint::{read_checkpoint, read_state, write_state};
 pub use forget::ForgetSpec;
 pub use mnist::{Digits, digits};
 pub use output::{OutputFile, commit_all};
 pub use scenario::{Amount, Scenario, Split, TestRows};
 pub use tensors::{
     Head, LabelReader, MatrixReader, OutTensor, RowBuffer, RowsWriter, TensorFile, rounded,
-    to_safetensors,
+    to_safetensors, to_safetensors_with,
 };
 
 /// Text from a file as a short printable piece of an error message, which is to stay one line.

@@ -41,13 +41,14 @@ mod npy;
 mod safetensors;
 mod source;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use half::{bf16, f16};
 
 pub use self::head::Head;
-pub use self::safetensors::{OutTensor, RowsWriter, rounded, to_safetensors};
+pub use self::safetensors::{OutTensor, RowsWriter, rounded, to_safetensors, to_safetensors_with};
 
 use self::source::Source;
 use super::shown;
@@ -134,6 +135,7 @@ pub struct TensorFile {
     /// In the order of the file.
     entries: Vec<Entry>,
     named: bool,
+    metadata: BTreeMap<String, String>,
 }
 
 impl TensorFile {
@@ -145,8 +147,8 @@ impl TensorFile {
             source.read_exact_at(&mut start, 0)?;
             &start == npy::MAGIC
         };
-        let entries = if is_npy {
-            vec![npy::entry(&source)?]
+        let (entries, metadata) = if is_npy {
+            (vec![npy::entry(&source)?], BTreeMap::new())
         } else {
             safetensors::entries(&source)?
         };
@@ -154,6 +156,7 @@ impl TensorFile {
             source: Arc::new(source),
             entries,
             named: !is_npy,
+            metadata,
         })
     }
 
@@ -176,6 +179,33 @@ impl TensorFile {
     pub fn tensor_names(&self) -> Vec<&str> {
         let named = self.entries.iter().filter(|_| self.named);
         named.map(|entry| entry.name.as_str()).collect()
+    }
+
+    /// The texts that a safetensors file carries beside its tensors.
+    pub fn metadata(&self) -> &BTreeMap<String, String> {
+        &self.metadata
+    }
+
+    /// The shape of a tensor of floats with any number of axes, and its values as one row.
+    ///
+    /// # Errors
+    /// If it is missing or has another element type.
+    pub fn array(&self, name: &str) -> Result<(Vec<usize>, Vec<f64>)> {
+        let entry = self.entry(name)?;
+        let count = product(&entry.shape).unwrap_or(u64::MAX);
+        let shape: Option<Vec<usize>> = entry
+            .shape
+            .iter()
+            .map(|&extent| usize::try_from(extent).ok())
+            .collect();
+        let (Some(dtype), Some(shape)) = (entry.element.float(), shape) else {
+            return Err(self.mismatch(entry, "a tensor of f16, bf16, f32 or f64"));
+        };
+        if count == 0 {
+            return Ok((shape, Vec::new()));
+        }
+        let values = self.reader(entry, 1, count, dtype)?.to_matrix()?;
+        Ok((shape, values.as_slice().to_vec()))
     }
 
     /// True if there is a tensor of exactly this name; never for `.npy`.

@@ -14,12 +14,13 @@
 //! # Ok::<(), muso::Error>(())
 //! ```
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use half::{bf16, f16};
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserializer, MapAccess, Visitor};
 
 use super::source::Source;
 use super::{Element, Entry, shown};
@@ -58,7 +59,7 @@ const ELEMENTS: &[(&str, Element, u64)] = &[
 ];
 
 /// The tensors of a file that is not `.npy`.
-pub(super) fn entries(source: &Source) -> Result<Vec<Entry>> {
+pub(super) fn entries(source: &Source) -> Result<(Vec<Entry>, Metadata)> {
     let path = source.path();
     let fault = |problem: String| Error::format(path, problem, "a whole safetensors or .npy file");
     let Some(after_length) = source.len().checked_sub(LENGTH_BYTES) else {
@@ -89,17 +90,22 @@ pub(super) fn entries(source: &Source) -> Result<Vec<Entry>> {
     }
     let header: Header = serde_json::from_slice(&header)
         .map_err(|e| fault(format!("bad header: {}", shown(&e.to_string(), 160))))?;
-    layout(
+    let entries = layout(
         path,
-        header,
+        header.tensors,
         after_length - header_len,
         LENGTH_BYTES + header_len,
-    )
+    )?;
+    Ok((entries, header.metadata))
 }
 
 /// Checks that the tensors lie end to end and fill the file, and makes their offsets absolute.
-fn layout(path: &Path, header: Header, data_len: u64, data_start: u64) -> Result<Vec<Entry>> {
-    let mut tensors = header.0;
+fn layout(
+    path: &Path,
+    mut tensors: Vec<(String, Described)>,
+    data_len: u64,
+    data_start: u64,
+) -> Result<Vec<Entry>> {
     tensors.sort_by(|a, b| a.0.cmp(&b.0));
     if let Some(pair) = tensors.windows(2).find(|pair| pair[0].0 == pair[1].0) {
         return Err(Error::format(
@@ -196,8 +202,14 @@ struct Described {
     data_offsets: (u64, u64),
 }
 
-/// In the order of the file and with repeated names, which a map type would hide.
-struct Header(Vec<(String, Described)>);
+/// Texts that a file carries beside its tensors.
+pub(super) type Metadata = BTreeMap<String, String>;
+
+struct Header {
+    /// In the order of the file and with repeated names, which a map type would hide.
+    tensors: Vec<(String, Described)>,
+    metadata: Metadata,
+}
 
 impl<'de> Deserialize<'de> for Header {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -210,15 +222,20 @@ impl<'de> Deserialize<'de> for Header {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Header, A::Error> {
-                let mut tensors = Vec::new();
+                let (mut tensors, mut metadata) = (Vec::new(), Metadata::new());
                 while let Some(name) = map.next_key::<String>()? {
                     if name == METADATA {
-                        map.next_value::<IgnoredAny>()?;
+                        // The format allows texts only, but a file with more is no worse for its tensors.
+                        let values: serde_json::Value = map.next_value()?;
+                        let texts = values.as_object().into_iter().flatten();
+                        metadata.extend(texts.filter_map(|(key, value)| {
+                            Some((key.clone(), value.as_str()?.to_owned()))
+                        }));
                     } else {
                         tensors.push((name, map.next_value()?));
                     }
                 }
-                Ok(Header(tensors))
+                Ok(Header { tensors, metadata })
             }
         }
         deserializer.deserialize_map(Tensors)
@@ -244,6 +261,13 @@ pub enum OutTensor<'a> {
     },
     /// One axis of i64, for class labels and row numbers.
     Integers(&'a [i64]),
+    /// Any number of axes, stored as f32.
+    Array {
+        /// The extents; their product is the number of values.
+        shape: &'a [usize],
+        /// Row-major.
+        values: &'a [f32],
+    },
 }
 
 impl OutTensor<'_> {
@@ -252,6 +276,7 @@ impl OutTensor<'_> {
             Self::Matrix { values, .. } => vec![values.rows(), values.cols()],
             Self::Vector { values, .. } => vec![values.len()],
             Self::Integers(values) => vec![values.len()],
+            Self::Array { shape, .. } => shape.to_vec(),
         }
     }
 
@@ -259,6 +284,7 @@ impl OutTensor<'_> {
         match self {
             Self::Matrix { dtype, .. } | Self::Vector { dtype, .. } => (*dtype).into(),
             Self::Integers(_) => Element::I64,
+            Self::Array { .. } => Element::F32,
         }
     }
 
@@ -274,6 +300,25 @@ impl OutTensor<'_> {
                 out.extend_from_slice(bytemuck::cast_slice(values));
                 Ok(())
             }
+            Self::Array { shape, values } => {
+                assert_eq!(
+                    shape.iter().product::<usize>(),
+                    values.len(),
+                    "values of `{name}`, shape {shape:?}"
+                );
+                if let Some(index) = values.iter().position(|value| !value.is_finite()) {
+                    let cols = shape.last().copied().unwrap_or(1).max(1);
+                    return Err(Error::NotFinite {
+                        path: PathBuf::from("output"),
+                        tensor: name.to_owned(),
+                        row: (index / cols) as u64,
+                        column: index % cols,
+                        value: values[index].into(),
+                    });
+                }
+                out.extend_from_slice(bytemuck::cast_slice(values));
+                Ok(())
+            }
         }
     }
 }
@@ -283,6 +328,17 @@ impl OutTensor<'_> {
 /// # Errors
 /// If a name is used twice or reserved, or if a value is not finite, or is not once stored as asked: 1e6 in f16.
 pub fn to_safetensors(tensors: &[(&str, OutTensor<'_>)]) -> Result<Vec<u8>> {
+    to_safetensors_with(tensors, &BTreeMap::new())
+}
+
+/// As [`to_safetensors`], with texts beside the tensors.
+///
+/// # Errors
+/// As [`to_safetensors`].
+pub fn to_safetensors_with(
+    tensors: &[(&str, OutTensor<'_>)],
+    metadata: &BTreeMap<String, String>,
+) -> Result<Vec<u8>> {
     let mut tensors: Vec<_> = tensors
         .iter()
         .map(|&(name, tensor)| (name, tensor, storage(tensor.element())))
@@ -311,7 +367,7 @@ pub fn to_safetensors(tensors: &[(&str, OutTensor<'_>)]) -> Result<Vec<u8>> {
         .iter()
         .map(|(name, tensor, _)| (*name, tensor.element(), tensor.shape()))
         .collect();
-    let mut file = header(&described);
+    let mut file = header(&described, metadata);
     file.append(&mut data);
     Ok(file)
 }
@@ -363,10 +419,11 @@ impl RowsWriter {
 
     /// What the file starts with.
     pub fn header(&self) -> Vec<u8> {
-        header(&[
+        let tensors = [
             (Self::ROWS, Element::I64, vec![self.rows]),
             (Self::VALUES, self.dtype.into(), vec![self.rows, self.cols]),
-        ])
+        ];
+        header(&tensors, &Metadata::new())
     }
 
     /// Some of the row numbers.
@@ -392,8 +449,16 @@ impl RowsWriter {
 }
 
 /// Length and header of a file with these tensors end to end.
-fn header(tensors: &[(&str, Element, Vec<usize>)]) -> Vec<u8> {
+fn header(tensors: &[(&str, Element, Vec<usize>)], metadata: &Metadata) -> Vec<u8> {
     let mut text = String::from("{");
+    if !metadata.is_empty() {
+        let texts: serde_json::Map<_, _> = metadata
+            .iter()
+            .map(|(key, text)| (key.clone(), text.clone().into()))
+            .collect();
+        let texts = serde_json::Value::Object(texts);
+        text.push_str(&format!(r#""{METADATA}":{texts}"#));
+    }
     let mut begin = 0;
     for (name, element, shape) in tensors {
         let (dtype, bits) = storage(*element);

@@ -1,0 +1,263 @@
+//! The register tile of the convolutions on the processor, and the choice of instruction set.
+//!
+//! [`Kernel::tile`] computes sixteen output channels of six pixels. Each of its 96 sums is one chain of fused
+//! multiply-adds over the window, row by row, in order. The vector width only decides how many chains run side by side,
+//! so every instruction set gives the same bytes.
+
+/// Pixels of a tile.
+pub(crate) const PIXELS: usize = 6;
+/// Output channels of a tile.
+pub(crate) const BLOCK: usize = 16;
+
+/// The sums of a tile.
+pub(crate) type Tile = [[f32; BLOCK]; PIXELS];
+
+/// What an output pixel sees of the input: `rows` runs of `run` values, `row_stride` apart.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    pub(crate) rows: usize,
+    pub(crate) row_stride: usize,
+    pub(crate) run: usize,
+}
+
+/// What each pixel of a tile sees in one row. Not `array::map`, which is not always inlined.
+#[inline(always)]
+fn lines(input: &[f32], starts: [usize; PIXELS], offset: usize, run: usize) -> [&[f32]; PIXELS] {
+    let mut lines: [&[f32]; PIXELS] = [&[]; PIXELS];
+    for i in 0..PIXELS {
+        lines[i] = &input[starts[i] + offset..][..run];
+    }
+    lines
+}
+
+/// A way to compute a tile on this processor.
+pub(crate) trait Kernel: Copy {
+    /// Σ input[starts[i] + row·row_stride + k] · weight[row][k][j] over rows and k, for all pixels i and channels j.
+    fn tile(self, input: &[f32], starts: [usize; PIXELS], window: Window, weight: &[f32]) -> Tile;
+
+    /// Adds Σ_p left[p·left_step + i] · right[p·right_step + j] over p < count to every sum (i, j).
+    fn outer(self, left: (&[f32], usize), right: (&[f32], usize), count: usize, sums: &mut Tile);
+}
+
+/// A piece of work that is compiled once for each instruction set.
+pub(crate) trait Work {
+    /// What it yields.
+    type Output;
+    /// Does it. Implementations are `#[inline(always)]`, so that the tile is inlined under its instruction set.
+    fn run<K: Kernel>(self, kernel: K) -> Self::Output;
+}
+
+/// The instruction set in use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Isa {
+    /// AVX2 and FMA.
+    #[cfg(target_arch = "x86_64")]
+    Avx2(pulp::x86::V3),
+    /// Whatever the compiler makes of plain code; fast where the target has fused multiply-add by default (aarch64).
+    Portable,
+}
+
+impl Isa {
+    /// The best one that this processor has.
+    pub(crate) fn detect() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(simd) = pulp::x86::V3::try_new() {
+            return Self::Avx2(simd);
+        }
+        Self::Portable
+    }
+
+    /// Runs a piece of work with it.
+    pub(crate) fn run<W: Work>(self, work: W) -> W::Output {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(simd) => simd.vectorize(Avx2Work { simd, work }),
+            Self::Portable => work.run(PortableKernel),
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct PortableKernel;
+
+impl Kernel for PortableKernel {
+    #[inline(always)]
+    fn tile(self, input: &[f32], starts: [usize; PIXELS], window: Window, weight: &[f32]) -> Tile {
+        let mut sums = [[0.0_f32; BLOCK]; PIXELS];
+        for row in 0..window.rows {
+            let run = window.run;
+            let inputs = lines(input, starts, row * window.row_stride, run);
+            let weight = weight[row * run * BLOCK..][..run * BLOCK]
+                .as_chunks::<BLOCK>()
+                .0;
+            for k in 0..run {
+                for i in 0..PIXELS {
+                    for j in 0..BLOCK {
+                        sums[i][j] = inputs[i][k].mul_add(weight[k][j], sums[i][j]);
+                    }
+                }
+            }
+        }
+        sums
+    }
+
+    #[inline(always)]
+    fn outer(
+        self,
+        (left, left_step): (&[f32], usize),
+        (right, right_step): (&[f32], usize),
+        count: usize,
+        sums: &mut Tile,
+    ) {
+        for p in 0..count {
+            let left = &left[p * left_step..][..PIXELS];
+            let right = &right[p * right_step..][..BLOCK];
+            for i in 0..PIXELS {
+                for j in 0..BLOCK {
+                    sums[i][j] = left[i].mul_add(right[j], sums[i][j]);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+struct Avx2Work<W> {
+    simd: pulp::x86::V3,
+    work: W,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl<W: Work> pulp::NullaryFnOnce for Avx2Work<W> {
+    type Output = W::Output;
+
+    #[inline(always)]
+    fn call(self) -> W::Output {
+        self.work.run(Avx2Kernel { simd: self.simd })
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy)]
+struct Avx2Kernel {
+    simd: pulp::x86::V3,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Kernel for Avx2Kernel {
+    #[inline(always)]
+    fn tile(self, input: &[f32], starts: [usize; PIXELS], window: Window, weight: &[f32]) -> Tile {
+        // 12 accumulators, 2 vectors of weights and a broadcast or two: the 16 registers of AVX2.
+        let simd = self.simd;
+        let mut sums = [[simd.splat_f32x8(0.0); 2]; PIXELS];
+        let run = window.run;
+        for row in 0..window.rows {
+            let inputs = lines(input, starts, row * window.row_stride, run);
+            let weight = &weight[row * run * BLOCK..][..run * BLOCK];
+            for (k, weight) in weight.as_chunks::<BLOCK>().0.iter().enumerate() {
+                let [w0, w1]: [pulp::f32x8; 2] = bytemuck::cast(*weight);
+                for i in 0..PIXELS {
+                    let x = simd.splat_f32x8(inputs[i][k]);
+                    sums[i][0] = simd.mul_add_f32x8(x, w0, sums[i][0]);
+                    sums[i][1] = simd.mul_add_f32x8(x, w1, sums[i][1]);
+                }
+            }
+        }
+        let mut tile = [[0.0; BLOCK]; PIXELS];
+        for i in 0..PIXELS {
+            tile[i] = bytemuck::cast(sums[i]);
+        }
+        tile
+    }
+
+    #[inline(always)]
+    fn outer(
+        self,
+        (left, left_step): (&[f32], usize),
+        (right, right_step): (&[f32], usize),
+        count: usize,
+        sums: &mut Tile,
+    ) {
+        let simd = self.simd;
+        let mut vectors = [[simd.splat_f32x8(0.0); 2]; PIXELS];
+        for i in 0..PIXELS {
+            vectors[i] = bytemuck::cast(sums[i]);
+        }
+        for p in 0..count {
+            let left = &left[p * left_step..][..PIXELS];
+            let right = right[p * right_step..].first_chunk::<BLOCK>();
+            let [r0, r1]: [pulp::f32x8; 2] = bytemuck::cast(*right.expect("a whole block"));
+            for i in 0..PIXELS {
+                let x = simd.splat_f32x8(left[i]);
+                vectors[i][0] = simd.mul_add_f32x8(x, r0, vectors[i][0]);
+                vectors[i][1] = simd.mul_add_f32x8(x, r1, vectors[i][1]);
+            }
+        }
+        for i in 0..PIXELS {
+            sums[i] = bytemuck::cast(vectors[i]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct OneTile<'a> {
+        input: &'a [f32],
+        starts: [usize; PIXELS],
+        window: Window,
+        weight: &'a [f32],
+    }
+
+    impl Work for OneTile<'_> {
+        type Output = Tile;
+
+        #[inline(always)]
+        fn run<K: Kernel>(self, kernel: K) -> Tile {
+            kernel.tile(self.input, self.starts, self.window, self.weight)
+        }
+    }
+
+    #[test]
+    fn every_instruction_set_gives_the_same_bytes() {
+        let pseudo = |n: usize| -> Vec<f32> {
+            let values = (0..n).map(|i| ((i * 7919 + 13) % 1009) as f32 / 1009.0 - 0.5);
+            values.collect()
+        };
+        for (rows, run, row_stride) in [(1, 1, 1), (3, 9, 40), (7, 21, 30), (3, 48, 64)] {
+            let window = Window {
+                rows,
+                row_stride,
+                run,
+            };
+            let starts = [0, 3, 1, 8, 5, 11];
+            let input = pseudo(11 + (rows - 1) * row_stride + run);
+            let weight = pseudo(rows * run * BLOCK);
+            let tile = |isa: Isa| {
+                isa.run(OneTile {
+                    input: &input,
+                    starts,
+                    window,
+                    weight: &weight,
+                })
+            };
+            let found = tile(Isa::detect());
+            assert_eq!(found, tile(Isa::Portable));
+            for (i, start) in starts.into_iter().enumerate() {
+                for j in 0..BLOCK {
+                    let mut wanted = 0.0_f64;
+                    for row in 0..rows {
+                        for k in 0..run {
+                            let x = f64::from(input[start + row * row_stride + k]);
+                            wanted += x * f64::from(weight[(row * run + k) * BLOCK + j]);
+                        }
+                    }
+                    let gap = (f64::from(found[i][j]) - wanted).abs();
+                    let length = (rows * run) as f64;
+                    assert!(gap <= 1e-7 * length, "{rows}×{run}: {gap}");
+                }
+            }
+        }
+    }
+}
