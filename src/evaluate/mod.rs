@@ -1,5 +1,8 @@
 //! Stage 8, after `methods`: what a model is worth and how far it is from the retrained one.
 //!
+//! For classifiers, [`classify`] reads accuracies, entropies and losses off the logits, [`mia`] asks whether the outputs
+//! give away what was trained on, and [`gap`] says over which rows each number is and how far two models are apart.
+//!
 //! In the linear world labels are ±1 and a prediction is right when it has the label's sign. RA is over the retained
 //! training rows, FA over the forgotten ones, TA over all test rows; Δ_w = ‖w − w_r‖²/D.
 //!
@@ -8,8 +11,16 @@
 //! assert_eq!(sign_accuracy(&[0.3, -2.0, 0.1, 0.0], &[1.0, -1.0, -1.0, 1.0]), 50.0);
 //! ```
 
+pub mod classify;
+pub mod gap;
+pub mod mia;
+
 use crate::engine::{Engine, Matrix};
 use crate::error::Result;
+
+pub use classify::Outputs;
+pub use gap::{Classes, Judged, RowSet, Scores, Source, avg_gap, judged_rows};
+pub use mia::{Mia, MiaOutputs, Rule};
 
 pub use crate::methods::delta_w;
 

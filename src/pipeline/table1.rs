@@ -349,6 +349,7 @@ fn row(scenario: &str, method: &str, gathered: &Gathered) -> Row {
         paper: paper::table1(scenario, method),
         seconds: Stat::of(&gathered.seconds),
         note: Some(note.into()),
+        ..Row::default()
     }
 }
 

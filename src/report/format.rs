@@ -1,15 +1,18 @@
 //! How numbers are written for people: one place, so that the terminal and the page agree.
 
 use super::table::{Metric, Stat};
+pub(crate) use crate::evaluate::gap::counted as count;
 
 /// Stands where there is no number.
 pub(crate) const ABSENT: &str = "–";
 
-/// Digits and exponent of a scientific number: `1.0e-28` or 1.0×10⁻²⁸.
+/// How numbers look: `1.0e-28` or 1.0×10⁻²⁸, and how much room they may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Notation {
     /// `1.0e-28`, for terminals: it can be pasted into any program.
     Plain,
+    /// As plain, with one decimal for percentages, where a line must not grow too long.
+    Brief,
     /// `1.0×10⁻²⁸`, for pages.
     Typeset,
 }
@@ -121,6 +124,9 @@ pub(crate) fn value(metric: Metric, x: f64, notation: Notation) -> String {
     match metric {
         Metric::DeltaW => distance(x, notation),
         _ if !x.is_finite() => ABSENT.to_owned(),
+        _ if notation == Notation::Brief && metric != Metric::AvgGap && x.abs() < 1e4 => {
+            format!("{x:.1}")
+        }
         _ if x.abs() < 1e4 => format!("{x:.2}"),
         _ => scientific(x, 2, notation),
     }
@@ -144,6 +150,22 @@ pub(crate) fn stat(metric: Metric, stat: Stat, notation: Notation) -> String {
         _ => value(metric, stat.std, notation),
     };
     format!("{mean} ± {std}")
+}
+
+/// How many times as long: three digits that matter, no more.
+pub(crate) fn ratio(ratio: Option<f64>) -> String {
+    match ratio {
+        Some(r) if r.is_finite() && r >= 0.0 => {
+            let decimals = match r {
+                r if r == 0.0 || r >= 99.5 => 0,
+                r if r >= 9.95 => 1,
+                r if r >= 0.0095 => 2,
+                _ => 3,
+            };
+            format!("{r:.decimals$}")
+        }
+        _ => ABSENT.to_owned(),
+    }
 }
 
 /// A duration in the unit that fits it.
@@ -182,19 +204,6 @@ pub(crate) fn bytes(n: u64) -> String {
     }
     let decimals = usize::from(size < 99.95);
     format!("{size:.decimals$} {}", UNITS[unit])
-}
-
-/// A count with a comma between groups of three digits.
-pub(crate) fn count(n: usize) -> String {
-    let digits = n.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
 }
 
 /// `1 row`, `2 rows`.
@@ -339,6 +348,11 @@ mod tests {
         assert_eq!(seconds(119.6), "2 min 00 s");
         assert_eq!(seconds(7260.0), "2 h 01 min");
         assert_eq!(seconds(f64::NAN), ABSENT);
+        assert_eq!(ratio(Some(0.1234)), "0.12");
+        assert_eq!(ratio(Some(0.0012)), "0.001");
+        assert_eq!(ratio(Some(12.34)), "12.3");
+        assert_eq!(ratio(Some(0.0)), "0");
+        assert_eq!(ratio(None), ABSENT);
         assert_eq!(bytes(1023), "1023 B");
         assert_eq!(bytes(44 << 20), "44.0 MiB");
         assert_eq!(bytes(300 << 20), "300 MiB");

@@ -13,12 +13,16 @@
 //! assert!(html::head_page(&HeadReport::default()).ends_with("</html>\n"));
 //! ```
 
+mod network;
+
 use std::collections::BTreeMap;
+
+pub use network::network_page;
 
 use super::format::{self, Notation, escape};
 use super::head::HeadReport;
 use super::svg::{self, Dot, DotChart, Line, LineChart, Scale, TimeBar};
-use super::table::{Metric, Row, ScenarioTable, Stat, Table};
+use super::table::{Metric, NOISE_FLOOR, PRETRAINED, RETRAIN, Row, ScenarioTable, Stat, Table};
 use super::terminal::footnotes;
 
 const CSS: &str = "\
@@ -67,7 +71,13 @@ tbody .paper th{padding-left:14px}
 .solo th,.solo td,.paper th,.paper td{padding-bottom:7px;border-bottom:1px solid var(--rule)}
 .own th,.own .delta{font-weight:600}
 .own .delta{color:var(--c0)}
+.ours .best{color:var(--c0);font-weight:650}
+.ours.floor th,.ours.floor td{color:var(--ink-3)}
+.prose td,.prose th{text-align:left;white-space:normal;vertical-align:top;overflow-wrap:anywhere}
+.prose th:first-child{white-space:nowrap}
+.prose td:last-child,.prose th:last-child{text-align:right;white-space:nowrap}
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(300px,100%),1fr));gap:28px;margin:20px 0 0}
+.charts.pairwise{grid-template-columns:repeat(auto-fit,minmax(min(340px,100%),400px));gap:28px 48px}
 figure{margin:0;max-width:440px;break-inside:avoid}
 figure.wide{max-width:680px;margin:18px 0 0}
 .key{max-width:none;display:flex;flex-wrap:wrap;gap:4px 22px;margin:10px 0 0;font-size:13px;color:var(--ink-3)}
@@ -76,6 +86,10 @@ background:var(--c1);vertical-align:0}
 .key .k-own::before{background:var(--c0)}
 .key .k-paper::before{width:11px;height:11px;background:none;border:1.4px solid var(--ink-3);vertical-align:-1.5px}
 .key .k-reference::before{width:16px;height:0;border-radius:0;background:none;border-top:1.4px dashed var(--ink-3);\
+vertical-align:4px}
+.key .k-area::before{width:14px;height:10px;border-radius:1px;opacity:.4;vertical-align:-1px}
+.key .k-line::before{width:16px;height:2px;border-radius:1px;background:var(--c0);vertical-align:4px}
+.key .k-dashed::before{width:16px;height:0;border-radius:0;background:none;border-top:1.6px dashed var(--ink);\
 vertical-align:4px}
 .key .k-whisker::before{width:16px;height:2px;border-radius:1px;vertical-align:4px}
 pre{margin:14px 0;padding:16px 18px;overflow-x:auto;background:var(--panel);border:1px solid var(--rule);border-radius:6px;\
@@ -90,53 +104,68 @@ footer{margin:72px 0 0;padding:18px 0 0;border-top:1px solid var(--rule);font-si
 tbody th:first-child{position:sticky;left:0;background:var(--page);padding-right:8px}table{font-size:13px}th,td{padding-left:14px}.paper th,.paper td{font-size:12px}}
 @media print{body{font-size:12px}main{max-width:none;padding:0}h2{margin-top:28px;break-after:avoid}h3{break-after:avoid}\
 table{font-size:10.5px}.paper th,.paper td{font-size:9.5px}tr{break-inside:avoid}.ours:not(.solo),.aside{break-after:avoid}.scroll{overflow:visible;margin:0;padding:0}th,td{padding-left:8px}\
-.charts{grid-template-columns:repeat(3,1fr);gap:12px}}
+.charts{grid-template-columns:repeat(3,1fr);gap:12px}.charts.pairwise{grid-template-columns:repeat(2,1fr)}}
 ";
 
 /// The page of a table run.
 pub fn table_page(table: &Table) -> String {
-    let mut out = opening(&format!("muso: {}", table.title));
-    let seeds = format::plural(table.seeds.len(), "seed", "seeds");
-    out.push_str(&eyebrow(&[&table.title, &seeds]));
-    let finding = Finding::of(table);
-    let headline = match &finding {
-        Some(finding) => finding.headline(),
-        None => headline_without_distances(table),
+    let mut out = match Finding::of(table) {
+        Some(found) => start_of_table(
+            table,
+            &found.headline(),
+            &found.lede(table),
+            &found.figures(table),
+        ),
+        None => start_of_table(table, &headline_without_distances(table), "", &[]),
     };
-    out.push_str(&format!("<h1>{}</h1>\n", escape(&headline)));
-    if let Some(finding) = &finding {
-        out.push_str(&format!(
-            "<p class=\"lede\">{}</p>\n",
-            subscripts(&finding.lede(table))
-        ));
-        out.push_str(&figures(&finding.figures(table)));
-    }
     push_explanation(&mut out, table);
     push_results(&mut out, table);
     push_distances(&mut out, table);
     push_accuracies(&mut out, table);
     push_paths(&mut out, table);
     push_notes(&mut out, table);
-    if !table.command.is_empty() {
-        out.push_str("<h2>How to repeat it</h2>\n");
-        out.push_str(&format!(
-            "<pre><code>{}</code></pre>\n",
-            escape(&table.command)
-        ));
-        let list: Vec<String> = table.seeds.iter().map(u64::to_string).collect();
-        if !list.is_empty() {
-            out.push_str(&format!(
-                "<p class=\"aside\">Seeds {}. The same seeds give the same numbers on any number of threads.</p>\n",
-                list.join(", ")
-            ));
-        }
-    }
-    let time = (table.seconds > 0.0).then(|| format!("{} in all", format::seconds(table.seconds)));
-    out.push_str(&closing(
-        &table.version,
-        &[&table.machine, &time.unwrap_or_default()],
-    ));
+    push_repeat(&mut out, table, "");
+    out.push_str(&end_of_table(table));
     out
+}
+
+/// The start of a page up to the large numbers.
+fn start_of_table(table: &Table, headline: &str, lede: &str, cards: &[Figure]) -> String {
+    let mut out = opening(&format!("muso: {}", table.title));
+    let seeds = format::plural(table.seeds.len(), "seed", "seeds");
+    out.push_str(&eyebrow(&[&table.title, &seeds]));
+    out.push_str(&format!("<h1>{}</h1>\n", escape(headline)));
+    if !lede.is_empty() {
+        out.push_str(&format!("<p class=\"lede\">{}</p>\n", subscripts(lede)));
+    }
+    if !cards.is_empty() {
+        out.push_str(&figures(cards));
+    }
+    out
+}
+
+fn end_of_table(table: &Table) -> String {
+    let time = (table.seconds > 0.0).then(|| format!("{} in all", format::seconds(table.seconds)));
+    closing(&table.version, &[&table.machine, &time.unwrap_or_default()])
+}
+
+/// The command, the configuration and the seeds.
+fn push_repeat(out: &mut String, table: &Table, config: &str) {
+    let texts = [table.command.as_str(), config];
+    if texts.iter().all(|text| text.is_empty()) {
+        return;
+    }
+    out.push_str("<h2>How to repeat it</h2>\n");
+    for text in texts.into_iter().filter(|text| !text.is_empty()) {
+        out.push_str(&format!("<pre><code>{}</code></pre>\n", escape(text)));
+    }
+    let list: Vec<String> = table.seeds.iter().map(u64::to_string).collect();
+    if !list.is_empty() {
+        out.push_str(&format!(
+            "<p class=\"aside\">Seeds {}. The same seeds give the same numbers on any number of threads.</p>\n",
+            list.join(", ")
+        ));
+    }
 }
 
 /// The page of a head report.
@@ -431,7 +460,7 @@ impl Finding {
                 range(&sgd)
             ));
         }
-        if let Some(start) = deltas(table, "Pre-trained", |r| delta(&r.values)) {
+        if let Some(start) = deltas(table, PRETRAINED, |r| delta(&r.values)) {
             text.push_str(&format!(
                 " The model before unlearning is at {}.",
                 range(&start)
@@ -446,7 +475,7 @@ impl Finding {
                 .paper
                 .as_ref()
                 .map(|p| format!("paper {}", brief(p[i])));
-            let start = scenario.rows.iter().find(|r| r.method == "Pre-trained");
+            let start = scenario.rows.iter().find(|r| r.method == PRETRAINED);
             let start = start
                 .and_then(|r| delta(&r.values))
                 .map(|d| format!("before unlearning {}", brief(d)));
@@ -503,10 +532,10 @@ fn about_scenario(name: &str) -> &'static str {
 
 fn about_method(name: &str) -> &'static str {
     match name {
-        "Retrain" => {
+        RETRAIN => {
             "Trained from the same initial weights on the retained rows only: what unlearning should reach."
         }
-        "Pre-trained" => "Trained on all rows, nothing forgotten: where every method starts.",
+        PRETRAINED => "Trained on all rows, nothing forgotten: where every method starts.",
         "Amnesiac" => "Training goes on with random labels for the forgotten rows.",
         "BadTeacher" => {
             "Training goes on with the outputs of a random model as labels for the forgotten rows."
@@ -516,6 +545,29 @@ fn about_method(name: &str) -> &'static str {
         }
         "MUSO (closed form)" => {
             "The same labels, with the limit of gradient descent computed by a linear solve."
+        }
+        NOISE_FLOOR => {
+            "Retrained once more from another seed. What lies between two retrained models is noise, and no method can \
+             be asked to come closer: the noise floor."
+        }
+        "MUSO-S" => {
+            "MUSO with features from an early snapshot of the pre-training run, before the backbone had memorised the \
+             forgotten rows, and labels fitted to the retained rows' own."
+        }
+        "SalUn" => {
+            "Random labels for the forgotten rows; only the weights that matter most for them may move."
+        }
+        "SSD" => {
+            "No training: weights that matter much more for the forgotten rows than for all rows are dampened."
+        }
+        "Fine-tune" => "Training goes on with the retained rows alone.",
+        "NegGrad+" => {
+            "Training goes on with the retained rows while the loss of the forgotten rows is pushed up."
+        }
+        "Gradient ascent" => "The loss of the forgotten rows is pushed up, nothing else.",
+        "SCRUB" => {
+            "The outputs on the forgotten rows are driven away from the pre-trained model's, then those on the retained \
+             rows back to them."
         }
         "MUSO (direct)" => {
             "The pre-trained weights projected once onto what the retained rows span: no labels, no training."
@@ -540,8 +592,11 @@ fn push_explanation(out: &mut String, table: &Table) {
         ));
     }
     out.push_str("</dl>\n");
-    let (percents, distances): (Vec<Metric>, Vec<Metric>) =
-        table.metrics().into_iter().partition(|m| m.is_percent());
+    let metrics = table.metrics();
+    let (percents, distances): (Vec<Metric>, Vec<Metric>) = metrics
+        .iter()
+        .filter(|m| **m != Metric::Agreement)
+        .partition(|m| m.is_percent());
     let titles = |metrics: &[Metric]| join_words(metrics.iter().map(|m| m.title()));
     let mut goals = Vec::new();
     if !percents.is_empty() {
@@ -555,6 +610,12 @@ fn push_explanation(out: &mut String, table: &Table) {
             "{}: best at 0, where Retrain is.",
             titles(&distances)
         ));
+    }
+    if metrics.contains(&Metric::Agreement) {
+        goals.push(
+            "Agreement: best where a second retrained model's is; 100 is more than retraining gives."
+                .to_owned(),
+        );
     }
     if !goals.is_empty() {
         out.push_str(&format!("<p class=\"aside\">{}</p>\n", goals.join(" ")));
@@ -584,10 +645,15 @@ fn push_results(out: &mut String, table: &Table) {
             format::plural(n, "seed", "seeds")
         ),
     };
-    out.push_str(&format!(
-        "<p class=\"aside\">{spread} The line “paper” under a method is the published value. \
-         Time is the mean wall time of the method.</p>\n"
-    ));
+    let mut about = spread;
+    if table.has_published() {
+        about.push_str(" The line “paper” under a method is the published value.");
+    }
+    about.push_str(" Time is the mean wall time of the method");
+    if table.scenarios.iter().any(ScenarioTable::has_ratios) {
+        about.push_str(", ratio that time divided by Retrain's");
+    }
+    out.push_str(&format!("<p class=\"aside\">{about}.</p>\n"));
     for scenario in &table.scenarios {
         let about = about_scenario(&scenario.name);
         out.push_str(&format!(
@@ -600,6 +666,17 @@ fn push_results(out: &mut String, table: &Table) {
             format::count(scenario.test)
         ));
         push_table(out, scenario, &notes);
+        let over = scenario
+            .rows_by_metric()
+            .into_iter()
+            .map(|(titles, text)| format!("{} {}", join_words(titles.into_iter()), escape(text)));
+        let over: Vec<String> = over.collect();
+        if !over.is_empty() {
+            out.push_str(&format!(
+                "<p class=\"aside\" style=\"margin-top:10px\">{}.</p>\n",
+                over.join("; ")
+            ));
+        }
     }
     if !notes.is_empty() {
         out.push_str("<p class=\"aside\" style=\"margin-top:12px\">");
@@ -619,7 +696,12 @@ fn push_table(out: &mut String, scenario: &ScenarioTable, notes: &[String]) {
     for metric in &metrics {
         out.push_str(&format!("<th scope=\"col\">{}</th>", metric.title()));
     }
-    out.push_str("<th scope=\"col\">time</th></tr></thead>\n<tbody>\n");
+    out.push_str("<th scope=\"col\">time</th>");
+    if scenario.has_ratios() {
+        out.push_str("<th scope=\"col\">ratio</th>");
+    }
+    out.push_str("</tr></thead>\n<tbody>\n");
+    let closest = scenario.closest(|_| true).map(|row| row.method.as_str());
     for row in &scenario.rows {
         let note = row
             .note
@@ -628,24 +710,35 @@ fn push_table(out: &mut String, scenario: &ScenarioTable, notes: &[String]) {
         let mark = note
             .map(|i| format!(" {}", format::footnote(i + 1)))
             .unwrap_or_default();
-        let own = if is_own(&row.method) { " own" } else { "" };
+        let own = match row.method.as_str() {
+            NOISE_FLOOR => " floor",
+            method if is_own(method) => " own",
+            _ => "",
+        };
         let solo = if row.paper.is_empty() { " solo" } else { "" };
         out.push_str(&format!(
             "<tr class=\"ours{own}{solo}\"><th scope=\"row\">{}{mark}</th>",
             escape(&row.method)
         ));
         for &metric in &metrics {
-            let delta = if metric == Metric::DeltaW {
-                " class=\"delta\""
-            } else {
-                ""
+            let delta = match metric {
+                Metric::DeltaW => " class=\"delta\"",
+                Metric::AvgGap if closest == Some(row.method.as_str()) => " class=\"best\"",
+                _ => "",
             };
             out.push_str(&format!("<td{delta}>{}</td>", cell(&row.values, metric)));
         }
         out.push_str(&format!(
-            "<td class=\"time\">{}</td></tr>\n",
+            "<td class=\"time\">{}</td>",
             format::seconds(row.seconds.mean)
         ));
+        if scenario.has_ratios() {
+            out.push_str(&format!(
+                "<td class=\"time\">{}</td>",
+                format::ratio(row.time_ratio)
+            ));
+        }
+        out.push_str("</tr>\n");
         if row.paper.is_empty() {
             continue;
         }
@@ -654,7 +747,11 @@ fn push_table(out: &mut String, scenario: &ScenarioTable, notes: &[String]) {
         for &metric in &metrics {
             out.push_str(&format!("<td>{}</td>", cell(&row.paper, metric)));
         }
-        out.push_str("<td></td></tr>\n");
+        out.push_str("<td></td>");
+        if scenario.has_ratios() {
+            out.push_str("<td></td>");
+        }
+        out.push_str("</tr>\n");
     }
     out.push_str("</tbody></table></div>\n");
 }
@@ -680,7 +777,7 @@ fn dot(row: &Row, metric: Metric) -> Option<Dot> {
 fn push_distances(out: &mut String, table: &Table) {
     // Retrain's distance to itself says nothing and would cost the axis a place for zero.
     let rows = |s: &'_ ScenarioTable| -> Vec<Dot> {
-        let others = s.rows.iter().filter(|r| r.method != "Retrain");
+        let others = s.rows.iter().filter(|r| r.method != RETRAIN);
         others.filter_map(|row| dot(row, Metric::DeltaW)).collect()
     };
     let all: Vec<Dot> = table.scenarios.iter().flat_map(rows).collect();
@@ -703,13 +800,21 @@ fn push_distances(out: &mut String, table: &Table) {
             title: scenario.name.clone(),
             scale: Scale::Log,
             include: shared.clone(),
-            reference: None,
             values: true,
             dots: rows(scenario),
+            ..Default::default()
         };
         out.push_str(&format!("<figure>{}</figure>\n", chart.render()));
     }
     out.push_str("</div>\n");
+}
+
+/// Three charts side by side, or two where three would leave one alone in its row.
+fn charts_class(charts: usize) -> &'static str {
+    match charts {
+        2 | 4 => "charts pairwise",
+        _ => "charts",
+    }
 }
 
 fn push_accuracies(out: &mut String, table: &Table) {
@@ -726,35 +831,39 @@ fn push_accuracies(out: &mut String, table: &Table) {
          <p>The closer a dot is to the dashed line, the more the model behaves as one that never saw the forgotten \
          rows. Each chart has its own scale, in percent.</p>\n",
     );
-    out.push_str(
-        "<p class=\"key\"><span class=\"k-own\">MUSO, ours</span><span>other methods, ours</span>\
-         <span class=\"k-whisker\">± one standard deviation</span><span class=\"k-paper\">paper</span>\
-         <span class=\"k-reference\">Retrain, ours</span></p>\n",
-    );
+    let (ours, paper) = match table.has_published() {
+        true => (", ours", "<span class=\"k-paper\">paper</span>"),
+        false => ("", ""),
+    };
+    out.push_str(&format!(
+        "<p class=\"key\"><span class=\"k-own\">MUSO{ours}</span><span>other methods{ours}</span>\
+         <span class=\"k-whisker\">± one standard deviation</span>{paper}\
+         <span class=\"k-reference\">Retrain{ours}</span></p>\n",
+    ));
     for scenario in &table.scenarios {
-        let retrain = scenario.rows.iter().find(|r| r.method == "Retrain");
+        let retrain = scenario.row(RETRAIN);
+        let charts = charts_class(metrics.len());
         out.push_str(&format!(
-            "<h3>{}</h3>\n<div class=\"charts\">\n",
+            "<h3>{}</h3>\n<div class=\"{charts}\">\n",
             escape(&scenario.name)
         ));
         for &metric in &metrics {
             let rows = match metric {
                 Metric::Ra => "retained rows",
                 Metric::Ta => "test rows",
-                Metric::Fa => "forgotten rows",
-                _ => "called members",
+                Metric::Fa => "what is forgotten",
+                _ => "forgotten rows",
             };
             let chart = DotChart {
                 title: format!("{}, {rows}", metric.title()),
                 scale: Scale::Percent,
-                include: Vec::new(),
                 reference: retrain.and_then(|r| r.values.get(&metric)).map(|s| s.mean),
-                values: false,
                 dots: scenario
                     .rows
                     .iter()
                     .filter_map(|row| dot(row, metric))
                     .collect(),
+                ..Default::default()
             };
             out.push_str(&format!("<figure>{}</figure>\n", chart.render()));
         }
@@ -796,6 +905,7 @@ fn push_paths(out: &mut String, table: &Table) {
                     .zip(curve.delta_w.iter().copied())
                     .collect(),
                 colour,
+                ..Default::default()
             }
         });
         let chart = LineChart {
@@ -805,6 +915,7 @@ fn push_paths(out: &mut String, table: &Table) {
             y: Scale::Log,
             include: vec![low, high],
             lines: lines.collect(),
+            ..Default::default()
         };
         out.push_str(&format!("<figure>{}</figure>\n", chart.render()));
     }

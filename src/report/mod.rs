@@ -1,10 +1,10 @@
 //! Reports: what a run found, for a terminal, for a browser and for another program.
 //!
 //! The last stage of the flow. It takes numbers that the earlier stages have already worked out, holds them in
-//! plain types ([`Table`], [`HeadReport`]) and renders those into strings. It opens no file: the caller writes
+//! plain types ([`Table`], [`NetworkReport`], [`HeadReport`]) and renders those into strings. It opens no file: the caller writes
 //! the string under a temporary name and renames it, so a killed run never leaves half a report.
 //!
-//! - [`table`] and [`head`] are the data, each with its JSON form;
+//! - [`table`], [`network`] and [`head`] are the data, each with its JSON form;
 //! - [`terminal`] and [`HeadReport::to_text`] write for a terminal;
 //! - [`svg`] draws the charts and [`html`] sets them into one self-contained page;
 //! - [`paper`] holds the published values that stand beside ours.
@@ -17,7 +17,7 @@
 //!     values: [(Metric::DeltaW, Stat::of(&[1.2e-14, 0.8e-14]))].into(),
 //!     paper: paper::table1("full-class", "MUSO"),
 //!     seconds: Stat::of(&[0.41, 0.43]),
-//!     note: None,
+//!     ..Default::default()
 //! };
 //! let scenario = ScenarioTable { name: "full-class".into(), rows: vec![row], ..Default::default() };
 //! let table = Table { seeds: vec![0, 1], scenarios: vec![scenario], ..Default::default() };
@@ -30,6 +30,7 @@
 mod format;
 pub mod head;
 pub mod html;
+pub mod network;
 pub mod paper;
 pub mod svg;
 pub mod table;
@@ -41,5 +42,6 @@ mod sample;
 pub use head::{
     Accuracy, Change, Conditioning, HeadReport, Phase, Premise, RowCounts, Verification,
 };
-pub use table::{Curve, Metric, Row, ScenarioTable, Stat, Table};
+pub use network::{AccuracyCurve, Detail, Entropies, NetworkReport, Tuning};
+pub use table::{Curve, Metric, NOISE_FLOOR, PRETRAINED, RETRAIN, Row, ScenarioTable, Stat, Table};
 pub use terminal::Style;

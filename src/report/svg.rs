@@ -1,7 +1,7 @@
 //! Small charts as inline SVG, written by hand.
 //!
-//! Three kinds cover the reports: [`DotChart`] (methods against one metric, ours and the paper's), [`LineChart`]
-//! (the path of an iterative method) and [`TimeBar`] (wall time by phase). Each renders to one `<svg>` element
+//! Three kinds cover the reports: [`DotChart`] (methods against one metric, ours and the paper's, as dots or as bars),
+//! [`LineChart`] (the path of an iterative method, the outline of a histogram) and [`TimeBar`] (wall time by phase). Each renders to one `<svg>` element
 //! whose classes are styled by [`CSS`]; that uses the page's CSS variables, so dark mode and print need no second
 //! drawing. Marks carry a `<title>` with the number they stand for.
 //!
@@ -47,7 +47,10 @@ font-variant-numeric:tabular-nums}
 .chart .whisker{stroke-width:1.5;stroke-linecap:round}
 .chart .leader{stroke-width:1;stroke-dasharray:1 3;opacity:.8}
 .chart .paper{fill:none;stroke:var(--ink-3,#6b717b);stroke-width:1.4}
+.chart .error{stroke:var(--ink,#16181d);stroke-width:1.3}
 .chart polyline{fill:none;stroke-width:1.8;stroke-linejoin:round;stroke-linecap:round}
+.chart polyline.dashed{stroke:var(--ink,#16181d);stroke-width:1.4;stroke-dasharray:4 2.5;stroke-linecap:butt}
+.chart polygon{stroke:none;opacity:.34}
 .chart .f0{fill:var(--c0,#1c5fc7)}.chart .s0{stroke:var(--c0,#1c5fc7)}
 .chart .f1{fill:var(--c1,#7a818c)}.chart .s1{stroke:var(--c1,#7a818c)}
 .chart .f2{fill:var(--c2,#c2570c)}.chart .s2{stroke:var(--c2,#c2570c)}
@@ -97,6 +100,8 @@ pub struct DotChart {
     pub reference: Option<f64>,
     /// Write our value beside each dot.
     pub values: bool,
+    /// Draw our values as bars from 0 instead of dots.
+    pub bars: bool,
     /// The lines, from the top.
     pub dots: Vec<Dot>,
 }
@@ -110,6 +115,20 @@ pub struct Line {
     pub points: Vec<(f64, f64)>,
     /// Which colour of [`CSS`].
     pub colour: usize,
+    /// How it is drawn.
+    pub stroke: Stroke,
+}
+
+/// How a [`Line`] is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Stroke {
+    /// In its colour.
+    #[default]
+    Solid,
+    /// Dashed, in the colour of text: what others are compared with.
+    Dashed,
+    /// As the area under it, in its colour: what stands behind the others.
+    Area,
 }
 
 /// Values over a common x.
@@ -125,7 +144,11 @@ pub struct LineChart {
     pub y: Scale,
     /// Values that the y axis must reach beside those shown.
     pub include: Vec<f64>,
-    /// The lines; each is named at its end.
+    /// A dashed line across, to compare with.
+    pub reference: Option<f64>,
+    /// Leave out the names at the ends of the lines: the page has a key.
+    pub unnamed: bool,
+    /// The lines, each named at its end.
     pub lines: Vec<Line>,
 }
 
@@ -353,6 +376,18 @@ impl Canvas {
         );
     }
 
+    /// A bar of a [`DotChart`], 12 high.
+    fn bar(&mut self, x: f64, y: f64, width: f64, class: &str, title: &str) {
+        let _ = write!(
+            self.out,
+            "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"12\" class=\"{class}\"><title>{}</title></rect>",
+            px(x),
+            px(y),
+            px(width),
+            format::escape(title)
+        );
+    }
+
     fn circle(&mut self, x: f64, y: f64, r: f64, class: &str, title: &str) {
         let _ = write!(
             self.out,
@@ -417,7 +452,17 @@ impl DotChart {
             let whiskers = self.dots.iter().filter_map(|d| d.ours);
             values.extend(whiskers.flat_map(|s| [s.mean - s.std, s.mean + s.std]));
         }
-        let axis = Axis::fit(self.scale, &values, left + 7.0, right - 7.0);
+        if self.bars {
+            values.push(0.0);
+        }
+        // A value stands after its bar, the longest bar's too.
+        let end = if self.bars && self.values {
+            right - 46.0
+        } else {
+            right - 7.0
+        };
+        let start = if self.bars { left } else { left + 7.0 };
+        let axis = Axis::fit(self.scale, &values, start, end);
 
         let room = ((right - left) / 36.0) as usize;
         for (x, label) in axis.ticks(room) {
@@ -452,6 +497,18 @@ impl DotChart {
             canvas.circle(x, y, 5.5, "paper", &title);
         }
         let Some((stat, x)) = ours else { return };
+        let mut reach = x + 3.5;
+        if self.bars {
+            let zero = axis.at(0.0).unwrap_or(left);
+            let title = format!("{}: {}", dot.label, show(self.scale, stat));
+            canvas.bar(
+                zero.min(x),
+                y - 6.0,
+                (x - zero).abs(),
+                &format!("f{colour}"),
+                &title,
+            );
+        }
         if stat.std.is_finite() && stat.std > 0.0 {
             // A spread as large as the mean has no lower end on a log axis.
             let low = stat.mean - stat.std;
@@ -463,11 +520,20 @@ impl DotChart {
             if let (Some(x1), Some(x2)) = (axis.at(low), axis.at(stat.mean + stat.std))
                 && x2 - x1 > 0.5
             {
-                canvas.line(x1, y, x2, y, &format!("whisker s{colour}"));
+                if self.bars {
+                    canvas.line(x1, y, x2, y, "error");
+                    canvas.line(x1, y - 3.0, x1, y + 3.0, "error");
+                    canvas.line(x2, y - 3.0, x2, y + 3.0, "error");
+                    reach = x2;
+                } else {
+                    canvas.line(x1, y, x2, y, &format!("whisker s{colour}"));
+                }
             }
         }
-        let title = format!("{}: {}", dot.label, show(self.scale, stat));
-        canvas.circle(x, y, 3.5, &format!("f{colour}"), &title);
+        if !self.bars {
+            let title = format!("{}: {}", dot.label, show(self.scale, stat));
+            canvas.circle(x, y, 3.5, &format!("f{colour}"), &title);
+        }
         if !self.values {
             return;
         }
@@ -475,10 +541,10 @@ impl DotChart {
         let width = text_width(&text);
         let clear =
             |from: f64, to: f64| !paper.is_some_and(|(_, p)| p + 7.0 > from && p - 7.0 < to);
-        let (near, far) = (x + 9.0, x + 9.0 + width);
+        let (near, far) = (reach + 5.5, reach + 5.5 + width);
         if far <= right && clear(near, far) {
             canvas.text(near, y + 3.8, "start", class, &text);
-        } else if x - 9.0 - width >= left && clear(x - 9.0 - width, x - 7.5) {
+        } else if !self.bars && x - 9.0 - width >= left && clear(x - 9.0 - width, x - 7.5) {
             canvas.text(x - 9.0, y + 3.8, "end", class, &text);
         }
     }
@@ -504,7 +570,8 @@ impl LineChart {
             .map(|l| text_width(&format::one_line(&l.label)))
             .fold(30.0, f64::max)
             .min(110.0);
-        let (left, right) = (40.0, WIDTH - longest - 16.0);
+        let margin = if self.unnamed { 0.0 } else { longest };
+        let (left, right) = (40.0, WIDTH - margin - 16.0);
         let (top, bottom) = (28.0, HEIGHT - 38.0);
         let mut canvas = Canvas::new(WIDTH, HEIGHT, &self.summary());
         canvas.text(
@@ -520,6 +587,7 @@ impl LineChart {
         let xs: Vec<f64> = points().filter(finite).map(|p| p.0).collect();
         let mut ys: Vec<f64> = points().filter(finite).map(|p| p.1).collect();
         ys.extend(&self.include);
+        ys.extend(self.reference);
         let mut x_axis = Axis::fit(self.x, &xs, left, right);
         if self.x == Scale::Log {
             // Time ends where it ends: a whole decade more would be an empty half of the chart.
@@ -546,6 +614,9 @@ impl LineChart {
             &fit_text(&self.x_label, right - left),
         );
 
+        if let Some(y) = self.reference.and_then(|value| y_axis.at(value)) {
+            canvas.line(left, y, right, y, "reference");
+        }
         let mut ends = Vec::new();
         for line in &self.lines {
             let path = thin(line.points.iter().filter_map(|&(x, y)| {
@@ -560,12 +631,20 @@ impl LineChart {
                 .iter()
                 .map(|((x, y), _)| format!("{},{}", px(*x), px(*y)))
                 .collect();
+            let (shape, class) = match line.stroke {
+                Stroke::Solid => ("polyline", format!("s{colour}")),
+                Stroke::Dashed => ("polyline", "dashed".to_owned()),
+                Stroke::Area => ("polygon", format!("f{colour}")),
+            };
             let _ = write!(
                 canvas.out,
-                "<polyline points=\"{}\" class=\"s{colour}\"><title>{}</title></polyline>",
+                "<{shape} points=\"{}\" class=\"{class}\"><title>{}</title></{shape}>",
                 points.join(" "),
                 format::escape(&line.label)
             );
+            if self.unnamed {
+                continue;
+            }
             let title = format!(
                 "{}: ends at {}",
                 line.label,
@@ -812,6 +891,14 @@ mod tests {
         prop_oneof![Just(Scale::Linear), Just(Scale::Percent), Just(Scale::Log)]
     }
 
+    fn stroke() -> impl Strategy<Value = Stroke> {
+        prop_oneof![
+            Just(Stroke::Solid),
+            Just(Stroke::Dashed),
+            Just(Stroke::Area)
+        ]
+    }
+
     /// Without the letters of "NaN" and "inf", which the checker looks for.
     fn label() -> impl Strategy<Value = String> {
         prop_oneof!["[a-hO-Z ()<>&\"']{0,24}", "\\PC{0,12}"].prop_map(|s| s.replace(['N', 'i'], ""))
@@ -826,13 +913,14 @@ mod tests {
             scale in scale(),
             include in proptest::collection::vec(number(), 0..3),
             reference in proptest::option::of(number()),
+            bars in any::<bool>(),
             dots in proptest::collection::vec((label(), stat(), stat(), any::<bool>()), 0..6),
         ) {
             let dots = dots
                 .into_iter()
                 .map(|(label, ours, paper, emphasis)| Dot { label, ours, paper, emphasis })
                 .collect();
-            check(&DotChart { title, scale, include, reference, values: true, dots }.render())?;
+            check(&DotChart { title, scale, include, reference, values: true, bars, dots }.render())?;
         }
 
         #[test]
@@ -840,16 +928,19 @@ mod tests {
             title in label(),
             x in scale(),
             y in scale(),
+            reference in proptest::option::of(number()),
+            unnamed in any::<bool>(),
             lines in proptest::collection::vec(
-                (label(), proptest::collection::vec((number(), number()), 0..8), 0..20usize),
+                (label(), proptest::collection::vec((number(), number()), 0..8), 0..20usize, stroke()),
                 0..8,
             ),
         ) {
             let lines = lines
                 .into_iter()
-                .map(|(label, points, colour)| Line { label, points, colour })
+                .map(|(label, points, colour, stroke)| Line { label, points, colour, stroke })
                 .collect();
-            let chart = LineChart { title, x_label: "epochs".into(), x, y, include: vec![], lines };
+            let x_label = "epochs".into();
+            let chart = LineChart { title, x_label, x, y, include: vec![], reference, unnamed, lines };
             check(&chart.render())?;
         }
 
@@ -905,12 +996,44 @@ mod tests {
     }
 
     #[test]
+    fn bars_start_at_zero_and_carry_their_spread() {
+        let dot = |label: &str, mean: f64, emphasis| Dot {
+            label: label.into(),
+            ours: Some(Stat { mean, std: 0.5 }),
+            emphasis,
+            ..Default::default()
+        };
+        let chart = DotChart {
+            scale: Scale::Linear,
+            values: true,
+            bars: true,
+            dots: vec![dot("Amnesiac", 8.0, false), dot("MUSO", 2.0, true)],
+            ..Default::default()
+        };
+        let svg = chart.render();
+        let (_, _, found) = attributes(&svg);
+        let of = |wanted: &str| -> Vec<f64> {
+            // Of the bars only: texts have no width and lines no x.
+            let rects = svg.split("<rect ").skip(1);
+            let values = rects.map(|r| r.split(&format!("{wanted}=\"")).nth(1).unwrap());
+            values
+                .map(|v| v[..v.find('"').unwrap()].parse().unwrap())
+                .collect()
+        };
+        assert_eq!(of("x")[0], of("x")[1]);
+        assert!((of("width")[0] / of("width")[1] - 4.0).abs() < 0.02);
+        let errors = found.iter().filter(|(n, v)| n == "class" && v == "error");
+        assert_eq!(errors.count(), 6);
+        assert!(!svg.contains("<circle") && svg.contains(">8<") && svg.contains(">2<"));
+    }
+
+    #[test]
     fn paths_are_thinned_to_what_can_be_seen() {
         let points = (0..100_000).map(|i| (f64::from(i), 1.0)).collect();
         let line = Line {
             label: "MUSO".into(),
             points,
-            colour: 0,
+            ..Default::default()
         };
         let chart = LineChart {
             lines: vec![line],

@@ -66,17 +66,28 @@ pub enum Metric {
     DeltaW,
     /// Mean absolute gap to Retrain over the other percentages.
     AvgGap,
+    /// Percent of the forgotten rows on which the model predicts what Retrain predicts.
+    Agreement,
 }
+
+/// The row of the model that every other is measured from.
+pub const RETRAIN: &str = "Retrain";
+/// The row of the model before unlearning.
+pub const PRETRAINED: &str = "Pre-trained";
+/// The row of a second retrained model, from another seed: what lies between it and [`RETRAIN`] is noise, and no
+/// method can be asked to come closer.
+pub const NOISE_FLOOR: &str = "Retrain again";
 
 impl Metric {
     /// All metrics, in column order.
-    pub const ALL: [Metric; 6] = [
+    pub const ALL: [Metric; 7] = [
         Metric::Ra,
         Metric::Ta,
         Metric::Fa,
         Metric::Mia,
         Metric::DeltaW,
         Metric::AvgGap,
+        Metric::Agreement,
     ];
 
     /// The name in JSON and in the paper's CSV file.
@@ -88,6 +99,7 @@ impl Metric {
             Metric::Mia => "mia",
             Metric::DeltaW => "delta_w",
             Metric::AvgGap => "avg_gap",
+            Metric::Agreement => "agreement",
         }
     }
 
@@ -100,6 +112,7 @@ impl Metric {
             Metric::Mia => "MIA",
             Metric::DeltaW => "Δw",
             Metric::AvgGap => "AvgGap",
+            Metric::Agreement => "agreement",
         }
     }
 
@@ -117,10 +130,13 @@ impl Metric {
                 "squared distance to the retrained weights per weight, ‖w − w_r‖² / D"
             }
             Metric::AvgGap => "mean absolute gap to Retrain over RA, TA, FA and MIA, points",
+            Metric::Agreement => {
+                "forgotten training rows on which the model predicts the same class as Retrain, percent"
+            }
         }
     }
 
-    /// True for metrics in percent; the others are distances or gaps.
+    /// True for metrics in percent that are best when they equal Retrain's; the others compare with Retrain already.
     pub fn is_percent(self) -> bool {
         matches!(self, Metric::Ra | Metric::Ta | Metric::Fa | Metric::Mia)
     }
@@ -143,8 +159,22 @@ pub struct Row {
     pub paper: BTreeMap<Metric, Stat>,
     /// Wall time of the method.
     pub seconds: Stat,
+    /// Its wall time divided by Retrain's, where that is worth a column.
+    pub time_ratio: Option<f64>,
+    /// The settings it ran with, by name.
+    pub settings: BTreeMap<String, String>,
     /// A remark that belongs to this method, shown as a footnote.
     pub note: Option<String>,
+}
+
+impl Row {
+    /// The mean of a metric, where it was measured.
+    pub fn mean(&self, metric: Metric) -> Option<f64> {
+        self.values
+            .get(&metric)
+            .map(|stat| stat.mean)
+            .filter(|mean| mean.is_finite())
+    }
 }
 
 /// The path of an iterative method, from the first seed.
@@ -169,6 +199,9 @@ pub struct ScenarioTable {
     pub forgotten: usize,
     /// Test rows.
     pub test: usize,
+    /// Over which rows a metric is in this scenario, as `over the 200 forgotten training rows`; empty when
+    /// [`Table::meaning`] says it for all scenarios.
+    pub over: BTreeMap<Metric, String>,
     /// The methods, in the order they are shown.
     pub rows: Vec<Row>,
     /// The paths of the iterative ones.
@@ -186,6 +219,38 @@ impl ScenarioTable {
                     .any(|row| row.values.contains_key(m) || row.paper.contains_key(m))
             })
             .collect()
+    }
+
+    /// True when times are compared with Retrain's.
+    pub(crate) fn has_ratios(&self) -> bool {
+        self.rows.iter().any(|row| row.time_ratio.is_some())
+    }
+
+    /// The row of that method.
+    pub fn row(&self, method: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.method == method)
+    }
+
+    /// The row with the least mean AvgGap among those that `eligible` picks; never Retrain or the noise floor.
+    pub fn closest(&self, eligible: impl Fn(&Row) -> bool) -> Option<&Row> {
+        self.rows
+            .iter()
+            .filter(|row| row.method != RETRAIN && row.method != NOISE_FLOOR && eligible(row))
+            .filter_map(|row| Some((row, row.mean(Metric::AvgGap)?)))
+            .min_by(|a, b| a.1.total_cmp(&b.1))
+            .map(|(row, _)| row)
+    }
+
+    /// Which metrics are over which rows, metrics over the same rows together: `(["FA", "MIA"], "over …")`.
+    pub(crate) fn rows_by_metric(&self) -> Vec<(Vec<&'static str>, &str)> {
+        let mut groups: Vec<(Vec<&'static str>, &str)> = Vec::new();
+        for (metric, text) in &self.over {
+            match groups.iter_mut().find(|(_, t)| t == text) {
+                Some((titles, _)) => titles.push(metric.title()),
+                None => groups.push((vec![metric.title()], text)),
+            }
+        }
+        groups
     }
 }
 
@@ -222,6 +287,12 @@ impl Table {
             .map_or_else(|| metric.meaning(), String::as_str)
     }
 
+    /// True when some published value stands beside ours.
+    pub(crate) fn has_published(&self) -> bool {
+        let mut rows = self.scenarios.iter().flat_map(|s| &s.rows);
+        rows.any(|row| !row.paper.is_empty())
+    }
+
     /// The metrics of any scenario, in column order.
     pub fn metrics(&self) -> Vec<Metric> {
         Metric::ALL
@@ -232,24 +303,28 @@ impl Table {
 
     /// The run as pretty-printed JSON with a fixed key order: the same run gives the same bytes.
     pub fn to_json(&self) -> String {
-        let view = json::Table::from(self);
-        // Plain structs with string keys cannot fail to serialise; an empty object is still valid JSON.
-        let mut text = serde_json::to_string_pretty(&view).unwrap_or_else(|_| "{}".to_owned());
-        text.push('\n');
-        text
+        json::text(&json::Table::from(self))
     }
 }
 
 /// The JSON layout, apart from the types above so that either can change without the other.
-mod json {
+pub(super) mod json {
     use super::{BTreeMap, Metric, Serialize, Stat};
 
-    fn finite(x: f64) -> Option<f64> {
+    pub(in crate::report) fn finite(x: f64) -> Option<f64> {
         x.is_finite().then_some(x)
     }
 
+    /// Pretty-printed, ending in a line break.
+    pub(in crate::report) fn text(view: &impl Serialize) -> String {
+        // Plain structs with string keys cannot fail to serialise; an empty object is still valid JSON.
+        let mut text = serde_json::to_string_pretty(view).unwrap_or_else(|_| "{}".to_owned());
+        text.push('\n');
+        text
+    }
+
     #[derive(Serialize)]
-    pub(super) struct Table<'a> {
+    pub(in crate::report) struct Table<'a> {
         kind: &'static str,
         setting: &'a str,
         title: &'a str,
@@ -272,6 +347,8 @@ mod json {
         retained: usize,
         forgotten: usize,
         test: usize,
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        over: &'a BTreeMap<Metric, String>,
         rows: Vec<Row<'a>>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         curves: Vec<Curve<'a>>,
@@ -286,6 +363,10 @@ mod json {
         seconds: Option<f64>,
         #[serde(skip_serializing_if = "Option::is_none")]
         seconds_std: Option<f64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        time_ratio: Option<f64>,
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        settings: &'a BTreeMap<String, String>,
         #[serde(skip_serializing_if = "Option::is_none")]
         paper: Option<Published>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -347,6 +428,7 @@ mod json {
                 retained: scenario.retained,
                 forgotten: scenario.forgotten,
                 test: scenario.test,
+                over: &scenario.over,
                 rows: scenario.rows.iter().map(Row::from).collect(),
                 curves: scenario.curves.iter().map(Curve::from).collect(),
             }
@@ -361,6 +443,8 @@ mod json {
                 std: spreads(&row.values),
                 seconds: finite(row.seconds.mean),
                 seconds_std: finite(row.seconds.std),
+                time_ratio: row.time_ratio.and_then(finite),
+                settings: &row.settings,
                 paper: (!row.paper.is_empty()).then(|| Published {
                     mean: means(&row.paper),
                     std: spreads(&row.paper),

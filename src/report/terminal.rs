@@ -1,7 +1,8 @@
 //! A table run for a terminal.
 //!
 //! Each method has a line with our `mean ± std`; right below it, digit under digit, is the line with what the paper
-//! published. (Side by side, eight such columns would need 140 characters.) At most 110 columns wide.
+//! published. (Side by side, eight such columns would need 140 characters.) The smallest AvgGap of a scenario is starred. At most 100
+//! columns wide: where the numbers of a line do not fit, first the air around them gives way, then a decimal.
 //!
 //! ```
 //! use muso::report::{Metric, Row, ScenarioTable, Stat, Style, Table, paper, terminal};
@@ -20,10 +21,11 @@
 //! ```
 
 use super::format::{self, Notation};
+use super::network::NetworkReport;
 use super::table::{Metric, ScenarioTable, Table};
 
 /// No line is longer.
-const COLUMNS: usize = 110;
+const COLUMNS: usize = 100;
 
 /// How to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -51,6 +53,20 @@ impl Style {
 
 /// The whole table, ending in a line break.
 pub fn table(table: &Table, style: Style) -> String {
+    tabulate(table, &[], style)
+}
+
+/// A run on networks: its setting, its table and which attack MIA is, ending in a line break.
+pub fn network(report: &NetworkReport, style: Style) -> String {
+    let mut table = report.explained_table();
+    table.notes.insert(
+        0,
+        format!("MIA, {}: {}", report.mia, report.mia.explanation()),
+    );
+    tabulate(&table, &report.settings, style)
+}
+
+fn tabulate(table: &Table, settings: &[(String, String)], style: Style) -> String {
     let mut out = String::new();
     let seeds = format::plural(table.seeds.len(), "seed", "seeds");
     let mut title = format::one_line(&table.title);
@@ -61,17 +77,30 @@ pub fn table(table: &Table, style: Style) -> String {
         out.push_str(&style.bold(&line));
         out.push('\n');
     }
-    let spread = if table.seeds.len() == 1 {
-        "One seed, so every ± is 0".to_owned()
+    let names: Vec<String> = settings
+        .iter()
+        .map(|(name, _)| shorten(&format::one_line(name), 28))
+        .collect();
+    let widest = names.iter().map(|name| format::width(name)).max();
+    let column = widest.unwrap_or(0) + 2;
+    for (name, (_, value)) in names.iter().zip(settings) {
+        let mut lead = name.clone();
+        for line in format::wrap(value, COLUMNS - column) {
+            lead.push_str(&" ".repeat(column - format::width(&lead)));
+            out.push_str(&style.dim(&format!("{lead}{line}")));
+            out.push('\n');
+            lead.clear();
+        }
+    }
+    let mut spread = if table.seeds.len() == 1 {
+        "One seed, so every ± is 0.".to_owned()
     } else {
-        format!("Mean ± standard deviation over {seeds}")
+        format!("Mean ± standard deviation over {seeds}.")
     };
-    push_wrapped(
-        &mut out,
-        &format!("{spread}. Under a method, the line \"paper\" is the published value."),
-        "",
-        style,
-    );
+    if table.has_published() {
+        spread.push_str(" Under a method, the line \"paper\" is the published value.");
+    }
+    push_wrapped(&mut out, &spread, "", style);
     let notes = footnotes(table);
     for scenario in &table.scenarios {
         out.push('\n');
@@ -85,6 +114,22 @@ pub fn table(table: &Table, style: Style) -> String {
         .collect();
     for line in legend {
         push_wrapped(&mut out, &line, "  ", style);
+    }
+    if table.metrics().contains(&Metric::AvgGap) {
+        push_wrapped(
+            &mut out,
+            "*: the smallest AvgGap of the scenario",
+            "  ",
+            style,
+        );
+    }
+    if table.scenarios.iter().any(ScenarioTable::has_ratios) {
+        push_wrapped(
+            &mut out,
+            "ratio: wall time divided by Retrain's",
+            "  ",
+            style,
+        );
     }
     for (i, note) in notes.iter().enumerate() {
         push_wrapped(
@@ -141,30 +186,47 @@ fn push_wrapped(out: &mut String, text: &str, indent: &str, style: Style) {
     }
 }
 
-/// One line of cells and whether it is the paper's.
+/// One line of cells.
 struct Line {
     cells: Vec<String>,
+    /// It is the paper's.
     published: bool,
+    /// It has the smallest gap.
+    best: bool,
 }
+
+/// How a table gives way to fit: the gap between columns, the air around ±, then a decimal.
+const LAYOUTS: [(usize, &str, Notation); 5] = [
+    (3, " ± ", Notation::Plain),
+    (2, " ± ", Notation::Plain),
+    (2, "±", Notation::Plain),
+    (2, "±", Notation::Brief),
+    (1, "±", Notation::Brief),
+];
 
 fn push_scenario(out: &mut String, scenario: &ScenarioTable, notes: &[String], style: Style) {
     let metrics = scenario.metrics();
-    let mut lines = lines(scenario, &metrics, notes);
     let mut header = vec!["method".to_owned()];
-    header.extend(metrics.iter().map(|m| m.title().to_owned()));
+    header.extend(metrics.iter().map(|m| match m {
+        // The place of the star.
+        Metric::AvgGap => format!("{} ", m.title()),
+        _ => m.title().to_owned(),
+    }));
     header.push("time".to_owned());
-    let mut widths = column_widths(&header, &lines);
-    let total =
-        |widths: &[usize], gap: usize| widths.iter().sum::<usize>() + gap * (widths.len() - 1);
-    // When there are many metrics, the air gives way before the numbers do: between columns, then around ±.
-    let mut gap = if total(&widths, 3) <= COLUMNS { 3 } else { 2 };
-    if total(&widths, gap) > COLUMNS {
-        for cell in lines.iter_mut().flat_map(|line| &mut line.cells[1..]) {
-            *cell = cell.replace(" ± ", "±");
-        }
-        widths = column_widths(&header, &lines);
-        gap = if total(&widths, 2) <= COLUMNS { 2 } else { 1 };
+    if scenario.has_ratios() {
+        header.push("ratio".to_owned());
     }
+    let layout = |(gap, between, notation): (usize, &str, Notation)| {
+        let mut lines = lines(scenario, &metrics, notes, notation);
+        for cell in lines.iter_mut().flat_map(|line| &mut line.cells[1..]) {
+            *cell = cell.replace(" ± ", between);
+        }
+        let widths = column_widths(&header, &lines);
+        let total = widths.iter().sum::<usize>() + gap * (widths.len() - 1);
+        (gap, lines, widths, total)
+    };
+    let fitting = LAYOUTS.into_iter().map(layout).find(|l| l.3 <= COLUMNS);
+    let (gap, lines, widths, total) = fitting.unwrap_or_else(|| layout(LAYOUTS[LAYOUTS.len() - 1]));
 
     out.push_str(&style.bold(&format::one_line(&scenario.name)));
     out.push_str(&style.dim(&format!(
@@ -176,16 +238,27 @@ fn push_scenario(out: &mut String, scenario: &ScenarioTable, notes: &[String], s
     out.push('\n');
     out.push_str(&style.bold(&align(&header, &widths, gap)));
     out.push('\n');
-    out.push_str(&style.dim(&"─".repeat(total(&widths, gap))));
+    out.push_str(&style.dim(&"─".repeat(total)));
     out.push('\n');
     for line in &lines {
         let text = align(&line.cells, &widths, gap);
-        out.push_str(&if line.published {
-            style.dim(&text)
-        } else {
-            text
+        out.push_str(&match (line.published, line.best) {
+            (true, _) => style.dim(&text),
+            (false, true) => style.bold(&text),
+            (false, false) => text,
         });
         out.push('\n');
+    }
+    let over = scenario.rows_by_metric();
+    if !over.is_empty() {
+        let parts: Vec<String> = over
+            .iter()
+            .map(|(titles, text)| format!("{} {}", titles.join(", "), format::one_line(text)))
+            .collect();
+        for line in format::wrap_parts(&parts, " · ", COLUMNS) {
+            out.push_str(&style.dim(&line));
+            out.push('\n');
+        }
     }
 }
 
@@ -198,8 +271,14 @@ fn column_widths(header: &[String], lines: &[Line]) -> Vec<usize> {
         .collect()
 }
 
-fn lines(scenario: &ScenarioTable, metrics: &[Metric], notes: &[String]) -> Vec<Line> {
+fn lines(
+    scenario: &ScenarioTable,
+    metrics: &[Metric],
+    notes: &[String],
+    notation: Notation,
+) -> Vec<Line> {
     let mut lines = Vec::new();
+    let closest = scenario.closest(|_| true).map(|row| row.method.as_str());
     for row in &scenario.rows {
         let mut name = shorten(&format::one_line(&row.method), 28);
         let note = row
@@ -209,26 +288,37 @@ fn lines(scenario: &ScenarioTable, metrics: &[Metric], notes: &[String]) -> Vec<
         if let Some(number) = note {
             name.push_str(&format!(" {}", format::footnote(number + 1)));
         }
-        let cell = |stats: &std::collections::BTreeMap<_, _>, metric: &Metric| {
-            stats.get(metric).map_or_else(
+        let best = closest == Some(row.method.as_str());
+        let cell = |stats: &std::collections::BTreeMap<_, _>, metric: &Metric, best: bool| {
+            let mut text = stats.get(metric).map_or_else(
                 || format::ABSENT.to_owned(),
-                |stat| format::stat(*metric, *stat, Notation::Plain),
-            )
+                |stat| format::stat(*metric, *stat, notation),
+            );
+            if *metric == Metric::AvgGap {
+                text.push(if best { '*' } else { ' ' });
+            }
+            text
         };
         let mut cells = vec![name];
-        cells.extend(metrics.iter().map(|m| cell(&row.values, m)));
+        cells.extend(metrics.iter().map(|m| cell(&row.values, m, best)));
         cells.push(format::seconds(row.seconds.mean));
+        if scenario.has_ratios() {
+            cells.push(format::ratio(row.time_ratio));
+        }
         lines.push(Line {
             cells,
             published: false,
+            best,
         });
         if !row.paper.is_empty() {
             let mut cells = vec!["  paper".to_owned()];
-            cells.extend(metrics.iter().map(|m| cell(&row.paper, m)));
+            cells.extend(metrics.iter().map(|m| cell(&row.paper, m, false)));
             cells.push(String::new());
+            cells.extend(scenario.has_ratios().then(String::new));
             lines.push(Line {
                 cells,
                 published: true,
+                best: false,
             });
         }
     }
@@ -300,10 +390,10 @@ mod tests {
     }
 
     #[test]
-    fn all_six_metrics_fit() {
+    fn all_metrics_of_a_kind_fit() {
         let mut table_ = sample::table();
         for row in table_.scenarios.iter_mut().flat_map(|s| &mut s.rows) {
-            for metric in Metric::ALL {
+            for metric in Metric::ALL.into_iter().filter(|m| *m != Metric::Agreement) {
                 row.values.insert(
                     metric,
                     Stat {
@@ -323,6 +413,46 @@ mod tests {
         let text = table(&table_, Style::default());
         let widest = text.lines().map(format::width).max().unwrap();
         assert!(widest <= COLUMNS, "{widest}\n{text}");
+    }
+
+    #[test]
+    fn networks_fit_and_their_best_is_starred() {
+        let report = sample::network();
+        let text = network(&report, Style::default());
+        assert!(
+            text.lines().all(|line| format::width(line) <= COLUMNS),
+            "{text}"
+        );
+        let blocks = blocks(&text);
+        assert_eq!(blocks.len(), report.table.scenarios.len());
+        for block in blocks {
+            assert!(block[0].contains("agreement") && block[0].ends_with("ratio"));
+            assert!(block[2].starts_with("Retrain "));
+            let starred: Vec<&&str> = block.iter().filter(|line| line.contains('*')).collect();
+            assert_eq!(starred.len(), 1);
+            assert!(starred[0].starts_with("MUSO-S"));
+            let width = format::width(block[1]);
+            let rows = block.iter().take_while(|line| !line.starts_with("RA over"));
+            let rows: Vec<&&str> = rows.collect();
+            assert!(rows.len() > report.table.scenarios[0].rows.len() && rows.len() < block.len());
+            for line in rows {
+                assert_eq!(format::width(line), width, "{line}");
+            }
+        }
+        assert!(text.contains("FA, MIA, agreement over the 200 forgotten training rows"));
+        assert!(text.contains("MIA, entropy: The paper's attack."));
+        assert!(text.contains("\nnetwork      small CNN"), "{text}");
+        let coloured = network(&report, Style { colour: true });
+        assert!(coloured.contains("\x1b[1mMUSO-S"));
+    }
+
+    #[test]
+    fn nothing_published_means_no_word_about_it() {
+        let mut report = sample::network();
+        assert!(!network(&report, Style::default()).contains("published"));
+        report.table.scenarios[0].rows[0].paper = [(Metric::Ra, Stat::exact(99.0))].into();
+        assert!(network(&report, Style::default()).contains("published"));
+        assert!(!network(&NetworkReport::default(), Style::default()).contains("NaN"));
     }
 
     #[test]

@@ -1,0 +1,362 @@
+//! What a classifier's logits say about each row: right or wrong, how sure, how surprised.
+//!
+//! [`Outputs`] holds the logits of N rows over C classes with the rows' labels; every number here follows from those
+//! two. Probabilities are never formed where they would round: with m the largest logit of a row and
+//! ε = Σ_{j ≠ argmax} e^(z_j − m), the normaliser is m + ln(1 + ε), which keeps the losses and entropies of a model
+//! that is almost certain, the very rows that a membership attack looks at. All sums are f64.
+//!
+//! ```
+//! use muso::evaluate::Outputs;
+//! let outputs = Outputs::new(vec![2.0, 0.0, 0.0, 0.0, 0.0, 0.0], 3, &[0, 1])?;
+//! assert_eq!(outputs.predictions(), [0, 0]);
+//! assert_eq!(outputs.accuracy(), 50.0);
+//! assert!((outputs.entropies()[1] - 3f64.ln()).abs() < 1e-15);
+//! # Ok::<(), muso::Error>(())
+//! ```
+
+use crate::error::{Error, Result};
+
+/// Logits of rows, with the labels of the same rows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outputs {
+    /// N×C, row after row.
+    logits: Vec<f32>,
+    classes: usize,
+    labels: Vec<usize>,
+}
+
+/// A row's softmax in a form that does not round: p_j = e^(z_j − max) / (1 + rest).
+struct Softmax<'a> {
+    logits: &'a [f32],
+    top: usize,
+    max: f64,
+    /// ε: what the other classes weigh against the largest.
+    rest: f64,
+}
+
+impl<'a> Softmax<'a> {
+    fn of(logits: &'a [f32]) -> Self {
+        let top = argmax(logits);
+        let max = f64::from(logits[top]);
+        Self {
+            logits,
+            top,
+            max,
+            rest: sum_exp(logits, top, max),
+        }
+    }
+
+    /// −ln p_j ≥ 0, finite for finite logits.
+    fn surprise(&self, class: usize) -> f64 {
+        (self.max - f64::from(self.logits[class])) + self.rest.ln_1p()
+    }
+
+    fn probability(&self, class: usize) -> f64 {
+        (-self.surprise(class)).exp()
+    }
+
+    /// −ln(1 − p_j), also finite: what is left of a class that rounds to 1 is summed from the others.
+    fn surprise_of_others(&self, class: usize) -> f64 {
+        if class != self.top {
+            return -(-self.probability(class)).ln_1p();
+        }
+        let others = || (0..self.logits.len()).filter(|&j| j != class);
+        let Some(second) = others().reduce(|a, b| pick(self.logits, a, b)) else {
+            // A single class is certain and has no others; its term is 0 · ln 0.
+            return 0.0;
+        };
+        let terms = others().filter(|&j| j != second);
+        let base = f64::from(self.logits[second]);
+        let rest: f64 = terms
+            .map(|j| (f64::from(self.logits[j]) - base).exp())
+            .sum();
+        self.surprise(second) - rest.ln_1p()
+    }
+}
+
+/// The first of the largest.
+fn argmax(logits: &[f32]) -> usize {
+    (0..logits.len())
+        .reduce(|a, b| pick(logits, a, b))
+        .unwrap_or(0)
+}
+
+fn pick(logits: &[f32], a: usize, b: usize) -> usize {
+    if logits[b] > logits[a] { b } else { a }
+}
+
+/// Σ_{j ≠ skip} e^(z_j − base).
+fn sum_exp(logits: &[f32], skip: usize, base: f64) -> f64 {
+    let others = logits.iter().enumerate().filter(|(j, _)| *j != skip);
+    others.map(|(_, &z)| (f64::from(z) - base).exp()).sum()
+}
+
+impl Outputs {
+    /// `logits` row after row, `classes` of them each, and one label a row in `0..classes`.
+    pub fn new(logits: Vec<f32>, classes: usize, labels: &[i64]) -> Result<Self> {
+        if classes == 0 || logits.len() != classes * labels.len() {
+            return Err(Error::Shape {
+                what: "logits".into(),
+                found: format!("{} values", logits.len()),
+                expected: format!("{} rows of {classes} classes", labels.len()),
+            });
+        }
+        if let Some(at) = logits.iter().position(|z| !z.is_finite()) {
+            return Err(Error::Parameter {
+                name: "logits",
+                value: format!("{} at row {}", logits[at], at / classes),
+                expected: "finite values; did the training diverge?".into(),
+            });
+        }
+        let index = |&label: &i64| {
+            let class = usize::try_from(label).ok().filter(|&c| c < classes);
+            class.ok_or_else(|| Error::Parameter {
+                name: "label",
+                value: label.to_string(),
+                expected: format!("a class from 0 to {}", classes - 1),
+            })
+        };
+        Ok(Self {
+            labels: labels.iter().map(index).collect::<Result<_>>()?,
+            logits,
+            classes,
+        })
+    }
+
+    /// N.
+    pub fn rows(&self) -> usize {
+        self.labels.len()
+    }
+
+    /// C.
+    pub fn classes(&self) -> usize {
+        self.classes
+    }
+
+    /// The labels, one a row.
+    pub fn labels(&self) -> &[usize] {
+        &self.labels
+    }
+
+    /// The logits of one row.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn row(&self, row: usize) -> &[f32] {
+        &self.logits[row * self.classes..(row + 1) * self.classes]
+    }
+
+    /// Some of the rows, in the order given.
+    ///
+    /// # Panics
+    /// If one of them does not exist.
+    pub fn select(&self, rows: &[usize]) -> Self {
+        Self {
+            logits: rows.iter().flat_map(|&i| self.row(i)).copied().collect(),
+            classes: self.classes,
+            labels: rows.iter().map(|&i| self.labels[i]).collect(),
+        }
+    }
+
+    fn each<T>(&self, f: impl Fn(&Softmax<'_>, usize) -> T) -> Vec<T> {
+        let rows = self.logits.chunks_exact(self.classes).zip(&self.labels);
+        rows.map(|(logits, &label)| f(&Softmax::of(logits), label))
+            .collect()
+    }
+
+    /// The class with the largest logit; of equal ones the first.
+    pub fn predictions(&self) -> Vec<usize> {
+        self.logits.chunks_exact(self.classes).map(argmax).collect()
+    }
+
+    /// Percent of rows whose prediction is their label. No rows give NaN, which reports leave out.
+    pub fn accuracy(&self) -> f64 {
+        percent_equal(&self.predictions(), &self.labels)
+    }
+
+    /// Entropy of each row's softmax in nats, −Σ p ln p with 0 · ln 0 = 0; from 0 (certain) to ln C (no idea).
+    pub fn entropies(&self) -> Vec<f64> {
+        self.each(|softmax, _| {
+            (0..self.classes)
+                .map(|j| softmax.probability(j) * softmax.surprise(j))
+                .sum()
+        })
+    }
+
+    /// The probability that the model gives to each row's own label, as the peers' attacks take "confidence".
+    pub fn confidences(&self) -> Vec<f64> {
+        self.each(|softmax, label| softmax.probability(label))
+    }
+
+    /// Cross-entropy of each row, −ln p_label.
+    pub fn losses(&self) -> Vec<f64> {
+        self.each(|softmax, label| softmax.surprise(label))
+    }
+
+    /// Modified entropy of each row, −(1 − p_y) ln p_y − Σ_{j ≠ y} p_j ln(1 − p_j), with y the label *of that row*.
+    ///
+    /// Unlike the entropy it grows when the model is sure of a wrong class. Public implementations index the
+    /// probabilities with the labels of all rows at once, which changes the columns of every label in every row.
+    pub fn m_entropies(&self) -> Vec<f64> {
+        self.each(|softmax, label| {
+            let others = (0..self.classes).filter(|&j| j != label);
+            // 1 − p_y as the sum of the others, which does not cancel.
+            let missing: f64 = others.clone().map(|j| softmax.probability(j)).sum();
+            let wrong: f64 = others
+                .map(|j| softmax.probability(j) * softmax.surprise_of_others(j))
+                .sum();
+            missing * softmax.surprise(label) + wrong
+        })
+    }
+
+    /// Percent of rows on which two models predict the same class. No rows give NaN.
+    ///
+    /// # Panics
+    /// If the two are not over the same rows.
+    pub fn agreement(&self, other: &Self) -> f64 {
+        assert_eq!(
+            self.labels, other.labels,
+            "agreement is over the same rows of two models"
+        );
+        percent_equal(&self.predictions(), &other.predictions())
+    }
+}
+
+fn percent_equal(a: &[usize], b: &[usize]) -> f64 {
+    let equal = a.iter().zip(b).filter(|(a, b)| a == b).count();
+    100.0 * equal as f64 / a.len() as f64
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn close(found: f64, wanted: f64) {
+        assert!(
+            (found - wanted).abs() <= 1e-12 * wanted.abs().max(1.0),
+            "{found} is not {wanted}"
+        );
+    }
+
+    /// The definitions, written down without care for rounding.
+    struct Plain {
+        p: Vec<f64>,
+        label: usize,
+    }
+
+    impl Plain {
+        fn of(logits: &[f32], label: usize) -> Self {
+            let e: Vec<f64> = logits.iter().map(|&z| f64::from(z).exp()).collect();
+            let sum: f64 = e.iter().sum();
+            let p = e.iter().map(|e| e / sum).collect();
+            Self { p, label }
+        }
+
+        fn entropy(&self) -> f64 {
+            -self.p.iter().map(|p| p * p.ln()).sum::<f64>()
+        }
+
+        fn m_entropy(&self) -> f64 {
+            let own = self.p[self.label];
+            let others = self.p.iter().enumerate().filter(|(j, _)| *j != self.label);
+            -(1.0 - own) * own.ln() - others.map(|(_, p)| p * (1.0 - p).ln()).sum::<f64>()
+        }
+    }
+
+    #[test]
+    fn each_row_uses_its_own_label() {
+        let logits = vec![2.0, 0.5, -1.0, 0.1, 1.7, 0.3, 0.0, 0.2, 3.0, -2.0, 1.0, 0.5];
+        let outputs = Outputs::new(logits, 3, &[0, 2, 1, 1]).unwrap();
+        for (row, &label) in outputs.labels().iter().enumerate() {
+            let plain = Plain::of(outputs.row(row), label);
+            close(outputs.entropies()[row], plain.entropy());
+            close(outputs.m_entropies()[row], plain.m_entropy());
+            close(outputs.confidences()[row], plain.p[label]);
+            close(outputs.losses()[row], -plain.p[label].ln());
+            // A row alone has the value that it has among others: no label of another row reaches it.
+            let alone = outputs.select(&[row]);
+            assert_eq!(alone.m_entropies()[0], outputs.m_entropies()[row]);
+        }
+        assert_eq!(outputs.accuracy(), 50.0);
+    }
+
+    #[test]
+    fn certainty_is_exact() {
+        let far = vec![f32::MAX, f32::MIN, 0.0, 300.0, 0.0, 0.0];
+        let outputs = Outputs::new(far.clone(), 3, &[0, 0]).unwrap();
+        assert_eq!(outputs.entropies()[0], 0.0);
+        assert_eq!(outputs.losses()[0], 0.0);
+        assert_eq!(outputs.m_entropies()[0], 0.0);
+        // 2 e^-300 (300 + 1 − ln …): far below the resolution of 1 − p.
+        let tail = 2.0 * (-300f64).exp();
+        close(outputs.losses()[1] / tail, 1.0);
+        close(outputs.entropies()[1] / (tail * 301.0), 1.0);
+        // Certain of the wrong class: large, finite, and growing with the certainty.
+        let wrong = Outputs::new(far, 3, &[1, 1]).unwrap();
+        assert!(wrong.m_entropies()[0] > 1e38 && wrong.m_entropies()[0].is_finite());
+        close(wrong.m_entropies()[1], 300.0 + 300.0 - 2f64.ln());
+        assert_eq!(wrong.losses()[1], 300.0);
+    }
+
+    #[test]
+    fn one_class_has_nothing_to_say() {
+        let outputs = Outputs::new(vec![3.0], 1, &[0]).unwrap();
+        assert_eq!(outputs.entropies(), [0.0]);
+        assert_eq!(outputs.m_entropies(), [0.0]);
+        assert_eq!(outputs.accuracy(), 100.0);
+    }
+
+    #[test]
+    fn agreement_is_about_predictions_and_not_about_labels() {
+        let a = Outputs::new(vec![1.0, 0.0, 0.0, 1.0, 1.0, 1.0], 2, &[1, 1, 1]).unwrap();
+        let b = Outputs::new(vec![5.0, 0.0, 9.0, 1.0, 1.0, 0.0], 2, &[1, 1, 1]).unwrap();
+        close(a.agreement(&b), 200.0 / 3.0);
+        assert_eq!(a.agreement(&a), 100.0);
+        assert!(a.select(&[]).agreement(&b.select(&[])).is_nan());
+    }
+
+    #[test]
+    fn misuse_is_named() {
+        let fault = |logits: &[f32], classes, labels: &[i64]| {
+            Outputs::new(logits.to_vec(), classes, labels)
+                .unwrap_err()
+                .to_string()
+        };
+        assert!(fault(&[1.0; 5], 2, &[0, 1]).contains("5 values"));
+        assert!(fault(&[], 0, &[]).contains("0 classes"));
+        assert!(fault(&[1.0, f32::NAN], 1, &[0, 0]).contains("NaN at row 1"));
+        assert!(fault(&[1.0; 4], 2, &[0, 2]).contains("from 0 to 1"));
+        assert!(fault(&[1.0; 4], 2, &[0, -1]).contains("-1"));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn every_number_is_in_its_range(
+            logits in proptest::collection::vec(
+                prop_oneof![-5f32..5.0, any::<f32>().prop_filter("finite", |z| z.is_finite())], 4),
+            label in 0i64..4,
+        ) {
+            let outputs = Outputs::new(logits, 4, &[label]).unwrap();
+            let entropy = outputs.entropies()[0];
+            prop_assert!((0.0..=4f64.ln() + 1e-12).contains(&entropy));
+            prop_assert!(outputs.losses()[0] >= 0.0 && outputs.losses()[0].is_finite());
+            prop_assert!((0.0..=1.0).contains(&outputs.confidences()[0]));
+            prop_assert!(outputs.m_entropies()[0] >= 0.0 && outputs.m_entropies()[0].is_finite());
+        }
+
+        #[test]
+        fn stable_forms_equal_the_definitions(
+            logits in proptest::collection::vec(-8f32..8.0, 5),
+            label in 0usize..5,
+        ) {
+            let outputs = Outputs::new(logits.clone(), 5, &[label as i64]).unwrap();
+            let plain = Plain::of(&logits, label);
+            prop_assert!((outputs.entropies()[0] - plain.entropy()).abs() < 1e-9);
+            prop_assert!((outputs.m_entropies()[0] - plain.m_entropy()).abs() < 1e-6);
+        }
+    }
+}
