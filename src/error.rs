@@ -128,11 +128,13 @@ pub enum Error {
         /// Order of the matrix.
         size: usize,
     },
-    /// Gradient descent left the range of f64.
-    #[error("gradient descent diverged after {steps} steps; samples of norm at most 1 are safe")]
+    /// Gradient descent left the range of its numbers.
+    #[error("gradient descent diverged after {steps} steps; {advice}")]
     Diverged {
         /// Steps done.
         steps: usize,
+        /// What to try.
+        advice: &'static str,
     },
     /// A device was asked for that this build or machine does not have.
     #[error("device {device} is not available: {why}")]
@@ -145,6 +147,12 @@ pub enum Error {
     /// The user asked to stop.
     #[error("interrupted; nothing was written")]
     Interrupted,
+    /// The user asked to stop, and what was done is kept.
+    #[error("interrupted; the run so far is in {}, and --resume goes on with it", folder.display())]
+    Paused {
+        /// Where it is.
+        folder: PathBuf,
+    },
 }
 
 impl Error {
@@ -156,6 +164,7 @@ impl Error {
                 | Self::NoConvergence { .. }
                 | Self::Diverged { .. }
                 | Self::Interrupted
+                | Self::Paused { .. }
         )
     }
 
@@ -191,6 +200,17 @@ impl Error {
             what: what.into(),
             problem: problem.into(),
             expected: expected.into(),
+        }
+    }
+}
+
+#[cfg(feature = "nn")]
+impl From<muso_models::ConfigError> for Error {
+    fn from(error: muso_models::ConfigError) -> Self {
+        Self::Selection {
+            what: "network".into(),
+            problem: error.to_string(),
+            expected: "a network that fits the images".into(),
         }
     }
 }

@@ -52,6 +52,7 @@ pub mod gram;
 pub mod labels;
 pub mod methods;
 pub mod pipeline;
+pub mod progress;
 pub mod report;
 pub mod solve;
 pub mod train;

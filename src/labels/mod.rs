@@ -3,7 +3,8 @@
 //! For the linear model the labels that make the forgotten rows' training signal vanish are ỹ_u = Z_u W* with
 //! W* = w_init + Π_r (w_p − w_init) (paper, Corollary 1); in the over-parameterised regime W* *is* the retrained
 //! model. [`Projector`] applies Π_r without ever forming it; [`leverage_scores`] and [`column_select`] pick rows
-//! that span the retained features.
+//! that span the retained features. [`TargetForm`] is the same lemma for networks, where the premise of the first form
+//! fails: it fits the retained labels themselves.
 //!
 //! ```
 //! use muso::engine::{CpuEngine, Matrix};
@@ -21,8 +22,12 @@
 //! ```
 
 mod leverage;
+mod target;
 
 pub use leverage::{column_select, leverage_scores};
+pub use target::TargetForm;
+#[cfg(feature = "nn")]
+pub(crate) use target::{argmax, entropy_of, softmax};
 
 use crate::engine::{Engine, Matrix};
 use crate::error::Result;

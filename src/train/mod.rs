@@ -1,7 +1,22 @@
 //! Stage 6, after `labels`: training.
 //!
-//! [`sgd`] trains the linear model as the paper does, one sample a step. Networks bring their own loops.
+//! [`sgd`] trains the linear model as the paper does, one sample a step. Networks are trained by a [`Session`], after a
+//! [`Recipe`], on batches.
 
+#[cfg(feature = "nn")]
+mod network;
+#[cfg(feature = "nn")]
+mod optimizer;
+#[cfg(feature = "nn")]
+mod saved;
+mod schedule;
 mod sgd;
 
+#[cfg(feature = "nn")]
+pub(crate) use network::stream;
+#[cfg(feature = "nn")]
+pub use network::{AfterStep, RowTargets, Session, Step, Watch, cross_entropy, gradients};
+#[cfg(feature = "nn")]
+pub use optimizer::Optimizer;
+pub use schedule::{Recipe, Rule, Schedule};
 pub use sgd::{Epoch, Observer, Outcome, SgdParams, sgd};

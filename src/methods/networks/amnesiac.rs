@@ -1,0 +1,55 @@
+//! Wrong labels, drawn once.
+
+use muso_models::Network;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
+
+use super::{Method, Task, descend, settings_of, short};
+use crate::error::Result;
+use crate::train::{Recipe, Rule, Watch, stream};
+
+/// Gives each forgotten row one of the other classes, drawn once and uniformly, and trains on everything.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Amnesiac {
+    /// How.
+    pub recipe: Recipe,
+}
+
+impl Default for Amnesiac {
+    fn default() -> Self {
+        Self {
+            recipe: short(Rule::Adam, 3, 1e-4, 128),
+        }
+    }
+}
+
+impl Method for Amnesiac {
+    fn name(&self) -> &'static str {
+        "Amnesiac"
+    }
+
+    fn settings(&self) -> toml::Table {
+        settings_of(self)
+    }
+
+    fn unlearn(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network> {
+        let mut random = ChaCha8Rng::seed_from_u64(stream(task.seed, 0xA3));
+        let mut targets = task.targets();
+        for &row in task.forget {
+            let own = task.feed.set.labels()[row];
+            let drawn = random.random_range(0..task.classes as i64 - 1);
+            targets.set_class(row, drawn + i64::from(drawn >= own));
+        }
+        let start = task.original.clone();
+        descend(
+            task,
+            start,
+            self.recipe.clone(),
+            &task.all_rows(),
+            &targets,
+            watch,
+        )
+    }
+}

@@ -1,0 +1,81 @@
+//! Two teachers: an untrained one for what goes, the original for what stays.
+
+use muso_models::Network;
+use muso_models::burn::tensor::Tensor;
+use muso_models::burn::tensor::activation::softmax;
+use serde::{Deserialize, Serialize};
+
+use super::{Method, Task, settings_of, short};
+use crate::data::images::shuffled;
+use crate::error::Result;
+use crate::train::{Recipe, Rule, Session, Step, Watch, cross_entropy, stream};
+
+/// Trains towards softmax outputs: of a randomly initialised network on the forgotten rows, of the original on a part
+/// of the retained ones. The loss is averaged over rows ("batchmean"); the first publication also divides by C.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct BadTeacher {
+    /// Share of the retained rows that is used, drawn once.
+    pub retain_share: f64,
+    /// T, by which the logits of teachers and student are divided.
+    pub temperature: f64,
+    /// How.
+    pub recipe: Recipe,
+}
+
+impl Default for BadTeacher {
+    fn default() -> Self {
+        Self {
+            retain_share: 0.3,
+            temperature: 1.0,
+            recipe: short(Rule::Adam, 1, 1e-4, 256),
+        }
+    }
+}
+
+impl Method for BadTeacher {
+    fn name(&self) -> &'static str {
+        "BadTeacher"
+    }
+
+    fn settings(&self) -> toml::Table {
+        settings_of(self)
+    }
+
+    fn unlearn(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network> {
+        let feed = task.feed;
+        let untrained = task
+            .network
+            .init(stream(task.seed, 0xBAD), &feed.device)?
+            .folded();
+        let original = task.original.folded();
+        let count = (self.retain_share * task.retain.len() as f64).ceil() as usize;
+        let mut rows = shuffled(task.retain, stream(task.seed, 0xB7));
+        rows.truncate(count);
+        rows.extend(task.forget);
+        rows.sort_unstable();
+        let mut forgotten = vec![false; feed.set.len()];
+        for &row in task.forget {
+            forgotten[row] = true;
+        }
+        let mut loss = |step: &Step<'_>| {
+            let images = step.images.clone();
+            let bad = untrained.forward(images.clone());
+            let good = original.forward(images);
+            let marks: Vec<f32> = step
+                .batch
+                .rows
+                .iter()
+                .map(|&row| f32::from(u8::from(forgotten[row])))
+                .collect();
+            let forget = Tensor::<1>::from_floats(marks.as_slice(), &feed.device).reshape([-1, 1]);
+            let teacher = bad * forget.clone() + good * (forget * -1.0 + 1.0);
+            let wanted = softmax(teacher / self.temperature, 1);
+            cross_entropy(step.logits() / self.temperature, wanted.autodiff())
+        };
+        let seed = stream(task.seed, 0xB8);
+        let mut session = Session::new(task.original.clone(), self.recipe.clone(), seed);
+        session.run(feed, &rows, &mut loss, watch)?;
+        Ok(session.network)
+    }
+}

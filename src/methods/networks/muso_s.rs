@@ -1,0 +1,152 @@
+//! MUSO with snapshot features and the target form of its lemma.
+
+use muso_models::Network;
+use serde::{Deserialize, Serialize};
+
+use super::{Method, Task, descend, settings_of, short};
+use crate::error::Result;
+use crate::features::SHIFTS;
+use crate::labels::{TargetForm, entropy_of, softmax};
+use crate::train::{Recipe, Rule, Schedule, Watch};
+
+/// What the retained rows alone say of the forgotten ones, seen through features that have not memorised them.
+///
+/// 1. Features: an early snapshot of the training run, from before the network memorised anything, trained a little
+///    further on the retained rows only. Where there is no snapshot, the initial weights take its place.
+/// 2. Labels: the target form ỹ_u = Z_u W_r on those features, W_r fitted to the retained labels alone.
+/// 3. Sharpness: softmax(k·τ·ỹ_u), where τ is the leave-one-out temperature and k makes the left-out retained rows as
+///    uncertain as the original network is of images that it has *not* memorised: the retained ones moved by a pixel.
+/// 4. Descent on the retained rows with their labels and the forgotten ones with these.
+///
+/// Neither a retrained model nor any data beyond the training rows is used.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct MusoS {
+    /// Which snapshot: the one nearest to this part of the training run; 0 takes the initial weights.
+    pub snapshot: f64,
+    /// Part of the training run's epochs for which it is then trained on the retained rows.
+    pub refresh: f64,
+    /// λ as a multiple of tr(G)/D.
+    pub relative_ridge: f64,
+    /// k, if it is not to be found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sharpness: Option<f64>,
+    /// How often an epoch of the descent sees each forgotten row.
+    pub repeat: usize,
+    /// How the descent goes.
+    pub recipe: Recipe,
+}
+
+impl Default for MusoS {
+    fn default() -> Self {
+        Self {
+            snapshot: 0.05,
+            refresh: 0.15,
+            relative_ridge: 1e-3,
+            sharpness: None,
+            repeat: 3,
+            recipe: Recipe {
+                schedule: Schedule::Cosine,
+                ..short(Rule::Adam, 3, 1e-3, 32)
+            },
+        }
+    }
+}
+
+impl MusoS {
+    /// The network whose features the labels are made of.
+    fn source(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network> {
+        let epochs = task.recipe.epochs as f64;
+        let distance = |epoch: usize| (epoch as f64 - self.snapshot * epochs).abs();
+        let nearest = task
+            .snapshots
+            .iter()
+            .map(|snapshot| (snapshot.epoch, &snapshot.network))
+            .min_by(|a, b| distance(a.0).total_cmp(&distance(b.0)));
+        let start = match nearest {
+            Some((_, network)) if self.snapshot > 0.0 => network,
+            _ => task.initial,
+        };
+        let recipe = Recipe {
+            epochs: (self.refresh * epochs).round() as usize,
+            warmup: 0.0,
+            schedule: Schedule::Cosine,
+            ..task.recipe.clone()
+        };
+        let targets = task.targets();
+        descend(
+            task,
+            start.clone(),
+            recipe,
+            task.retain,
+            &targets,
+            &mut Quiet(watch),
+        )
+    }
+
+    /// Mean entropy of what the original network says of retained rows moved by a pixel.
+    fn entropy_beside_the_rows(&self, task: &Task<'_>) -> Result<f64> {
+        let mut total = 0.0;
+        for shift in SHIFTS {
+            let moved = task
+                .feed
+                .extract_changed(task.original, task.retain, &shift, &mut ())?;
+            for row in moved.logits.chunks(task.classes) {
+                let row: Vec<f64> = row.iter().copied().map(f64::from).collect();
+                total += entropy_of(&softmax(&row, 1.0));
+            }
+        }
+        Ok(total / (SHIFTS.len() * task.retain.len()) as f64)
+    }
+
+    /// The forgotten rows' distributions, in their order.
+    fn labels(&self, task: &Task<'_>, source: &Network) -> Result<Vec<Vec<f32>>> {
+        let retained = task.feed.extract(source, task.retain, &mut ())?;
+        let form = TargetForm::fit(
+            task.engine,
+            retained.feature_rows(),
+            &task.feed.labels(task.retain),
+            task.classes,
+            self.relative_ridge,
+        )?;
+        let sharpness = match self.sharpness {
+            Some(sharpness) => sharpness,
+            None => form.sharpness_of(self.entropy_beside_the_rows(task)?),
+        };
+        let forgotten = task.feed.extract(source, task.forget, &mut ())?;
+        form.labels(task.engine, forgotten.feature_rows(), sharpness)
+    }
+}
+
+/// Passes on how far it is, but not the epochs: they are not those of the network that forgets.
+struct Quiet<'a>(&'a mut dyn Watch);
+
+impl Watch for Quiet<'_> {
+    fn rows(&mut self, done: u64, total: u64) -> bool {
+        self.0.rows(done, total)
+    }
+}
+
+impl Method for MusoS {
+    fn name(&self) -> &'static str {
+        "MUSO-S"
+    }
+
+    fn settings(&self) -> toml::Table {
+        settings_of(self)
+    }
+
+    fn unlearn(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network> {
+        let source = self.source(task, watch)?;
+        let mut targets = task.targets();
+        for (&row, distribution) in task.forget.iter().zip(self.labels(task, &source)?) {
+            targets.set_distribution(row, distribution);
+        }
+        let mut rows = task.retain.to_vec();
+        for _ in 0..self.repeat.max(1) {
+            rows.extend(task.forget);
+        }
+        let start = task.original.clone();
+        descend(task, start, self.recipe.clone(), &rows, &targets, watch)
+    }
+}

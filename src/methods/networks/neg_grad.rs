@@ -1,0 +1,109 @@
+//! Down on what stays, up on what goes.
+
+use muso_models::burn::tensor::Tensor;
+use muso_models::{Mode, Network};
+use serde::{Deserialize, Serialize};
+
+use super::{Method, Task, settings_of, short};
+use crate::data::images::{Batch, shuffled};
+use crate::error::Result;
+use crate::features::Feed;
+use crate::train::{Recipe, Rule, Session, Watch, cross_entropy, stream};
+
+/// NegGrad+: α·CE(retained) − (1 − α)·CE(forgotten), a batch of each a step.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct NegGrad {
+    /// α.
+    pub retain_weight: f64,
+    /// How.
+    pub recipe: Recipe,
+}
+
+impl Default for NegGrad {
+    fn default() -> Self {
+        Self {
+            retain_weight: 0.95,
+            recipe: short(Rule::Sgd, 5, 0.01, 128),
+        }
+    }
+}
+
+/// Batches of some rows without end, each round in another order.
+struct Rounds<'a> {
+    feed: &'a Feed,
+    rows: &'a [usize],
+    batch: usize,
+    seed: u64,
+    round: u64,
+    rest: Vec<usize>,
+}
+
+impl Rounds<'_> {
+    fn next(&mut self) -> Result<(Batch, Tensor<4>)> {
+        if self.rest.is_empty() {
+            self.rest = shuffled(self.rows, stream(self.seed, self.round));
+            self.round += 1;
+        }
+        let now = self.rest.len().min(self.batch);
+        let rows: Vec<usize> = self.rest.drain(..now).collect();
+        let direct = Feed {
+            prefetch: 0,
+            ..self.feed.clone()
+        };
+        let mut batch = direct
+            .batches(rows, now, None, 0, 0)?
+            .next()
+            .expect("there is at least one row")?;
+        let images = direct.upload(&mut batch);
+        Ok((batch, images))
+    }
+}
+
+impl Method for NegGrad {
+    fn name(&self) -> &'static str {
+        "NegGrad+"
+    }
+
+    fn settings(&self) -> toml::Table {
+        settings_of(self)
+    }
+
+    fn unlearn(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network> {
+        let targets = task.targets();
+        let mut rounds = Rounds {
+            feed: task.feed,
+            rows: task.forget,
+            batch: self.recipe.batch,
+            seed: stream(task.seed, 0x4E66),
+            round: 0,
+            rest: Vec::new(),
+        };
+        let mut failure = None;
+        let seed = stream(task.seed, 0x4E67);
+        let mut session = Session::new(task.original.clone(), self.recipe.clone(), seed);
+        while !session.is_finished() {
+            let mut loss = |step: &crate::train::Step<'_>| {
+                let down = targets.loss(step) * self.retain_weight;
+                match rounds.next() {
+                    Ok((batch, images)) => {
+                        // The forgotten rows pass with the running statistics: their own must not be remembered.
+                        let logits = step.logits_of(images, Mode::Eval);
+                        let wanted = targets.of(&batch.rows, &logits.device());
+                        down - cross_entropy(logits, wanted) * (1.0 - self.retain_weight)
+                    }
+                    Err(error) => {
+                        failure.get_or_insert(error);
+                        down
+                    }
+                }
+            };
+            session.advance(task.feed, task.retain, None, &mut loss, None, watch)?;
+            if let Some(error) = failure.take() {
+                return Err(error);
+            }
+            watch.epoch(&session)?;
+        }
+        Ok(session.network)
+    }
+}

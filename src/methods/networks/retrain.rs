@@ -1,0 +1,36 @@
+//! The gold standard: training without the forgotten rows.
+
+use muso_models::Network;
+use serde::{Deserialize, Serialize};
+
+use super::{Method, Task, descend, settings_of};
+use crate::error::Result;
+use crate::train::Watch;
+
+/// Trains anew on the retained rows alone. Every parameter, not only the head, starts from the initial weights: a
+/// backbone that is kept has learnt from the forgotten rows.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Retrain {}
+
+impl Method for Retrain {
+    fn name(&self) -> &'static str {
+        "Retrain"
+    }
+
+    fn settings(&self) -> toml::Table {
+        settings_of(self)
+    }
+
+    fn unlearn(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network> {
+        let start = task.initial.clone();
+        descend(
+            task,
+            start,
+            task.recipe.clone(),
+            task.retain,
+            &task.targets(),
+            watch,
+        )
+    }
+}

@@ -1,0 +1,112 @@
+//! Random labels, for the weights that the forgotten rows matter to.
+
+use muso_models::burn::tensor::{Tensor, TensorData};
+use muso_models::{Network, params};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
+
+use super::{Method, Task, settings_of, short};
+use crate::error::Result;
+use crate::features::host;
+use crate::train::{Optimizer, Recipe, Rule, Session, Watch, gradients, stream};
+
+/// Finds the weights with the largest gradient over the forgotten rows, then trains only those on everything, the
+/// forgotten rows with classes that are drawn anew each epoch, uniformly over all. The other weights end exactly where
+/// they began.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Salun {
+    /// Share of all weights that may move.
+    pub share: f64,
+    /// How.
+    pub recipe: Recipe,
+}
+
+impl Default for Salun {
+    fn default() -> Self {
+        Self {
+            share: 0.5,
+            recipe: Recipe {
+                weight_decay: 5e-4,
+                ..short(Rule::Sgd, 10, 0.013, 256)
+            },
+        }
+    }
+}
+
+impl Salun {
+    /// 1 for weights that may move and 0 for the others, in the shape of the network's weights.
+    fn mask(&self, task: &Task<'_>) -> Result<Vec<Tensor<1>>> {
+        let targets = task.targets();
+        let mut sums: Vec<Vec<f32>> = Vec::new();
+        let rows = task.forget.to_vec();
+        for batch in task.feed.batches(rows, self.recipe.batch, None, 0, 0)? {
+            let mut batch = batch?;
+            let images = task.feed.upload(&mut batch);
+            let mut loss = |step: &crate::train::Step<'_>| targets.loss(step);
+            let (_, found, _) = gradients(task.original, images, &batch, &mut loss, false);
+            let found: Vec<Vec<f32>> = found.into_iter().map(host).collect();
+            if sums.is_empty() {
+                sums = found;
+                continue;
+            }
+            for (sum, add) in sums.iter_mut().flatten().zip(found.iter().flatten()) {
+                *sum += add;
+            }
+        }
+        let mut sizes: Vec<f32> = sums.iter().flatten().map(|g| g.abs()).collect();
+        let frozen =
+            sizes.len() - ((self.share * sizes.len() as f64).round() as usize).min(sizes.len());
+        let threshold = if frozen == 0 {
+            0.0
+        } else {
+            let (_, edge, _) = sizes.select_nth_unstable_by(frozen - 1, f32::total_cmp);
+            // Strictly above the largest frozen one, so that ties (all the zeros of dead units) stay frozen.
+            f32::from_bits(edge.to_bits() + 1)
+        };
+        Ok(sums
+            .iter()
+            .map(|vector| {
+                let mask: Vec<f32> = vector
+                    .iter()
+                    .map(|g| f32::from(u8::from(g.abs() >= threshold)))
+                    .collect();
+                let length = mask.len();
+                Tensor::from_data(TensorData::new(mask, [length]), &task.feed.device)
+            })
+            .collect())
+    }
+}
+
+impl Method for Salun {
+    fn name(&self) -> &'static str {
+        "SalUn"
+    }
+
+    fn settings(&self) -> toml::Table {
+        settings_of(self)
+    }
+
+    fn unlearn(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network> {
+        let mask = self.mask(task)?;
+        let anchor = params::weights(task.original);
+        let mut random = ChaCha8Rng::seed_from_u64(stream(task.seed, 0x5A));
+        let mut targets = task.targets();
+        let rows = task.all_rows();
+        let seed = stream(task.seed, 0x5B);
+        let mut session = Session::new(task.original.clone(), self.recipe.clone(), seed);
+        while !session.is_finished() {
+            for &row in task.forget {
+                targets.set_class(row, random.random_range(0..task.classes as i64));
+            }
+            let mut loss = |step: &crate::train::Step<'_>| targets.loss(step);
+            let mut hold = |optimizer: &mut Optimizer, weights: Vec<Tensor<1>>| {
+                optimizer.keep(weights, &anchor, &mask)
+            };
+            session.advance(task.feed, &rows, None, &mut loss, Some(&mut hold), watch)?;
+            watch.epoch(&session)?;
+        }
+        Ok(session.network)
+    }
+}

@@ -1,0 +1,94 @@
+//! The original as a teacher to obey on what stays and to disobey on what goes.
+
+use muso_models::Network;
+use muso_models::burn::tensor::Tensor;
+use muso_models::burn::tensor::activation::softmax;
+use serde::{Deserialize, Serialize};
+
+use super::{Method, Task, settings_of, short};
+use crate::error::Result;
+use crate::train::{Recipe, Rule, Session, Step, Watch, cross_entropy, stream};
+
+/// SCRUB: epochs that ascend T²·KL(original ‖ student) on the forgotten rows alternate with epochs that descend
+/// γ·CE + α·T²·KL on the retained ones.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Scrub {
+    /// How many of the epochs begin with an ascending pass.
+    pub ascents: usize,
+    /// γ.
+    pub label_weight: f64,
+    /// α.
+    pub teacher_weight: f64,
+    /// T.
+    pub temperature: f64,
+    /// Batch of the ascending passes.
+    pub forget_batch: usize,
+    /// How the descending passes go; the ascending ones use the same rule and rate.
+    pub recipe: Recipe,
+}
+
+impl Default for Scrub {
+    fn default() -> Self {
+        Self {
+            ascents: 3,
+            label_weight: 1.0,
+            teacher_weight: 0.5,
+            temperature: 2.0,
+            forget_batch: 128,
+            recipe: short(Rule::Adam, 5, 1e-4, 128),
+        }
+    }
+}
+
+impl Method for Scrub {
+    fn name(&self) -> &'static str {
+        "SCRUB"
+    }
+
+    fn settings(&self) -> toml::Table {
+        settings_of(self)
+    }
+
+    fn unlearn(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network> {
+        let teacher = task.original.folded();
+        let targets = task.targets();
+        let heat = self.temperature;
+        // KL up to the teacher's own entropy, which the student cannot change.
+        let divergence = |step: &Step<'_>, logits: Tensor<2>| {
+            let answers = teacher.forward(step.images.clone());
+            let wanted = softmax(answers / heat, 1).autodiff();
+            cross_entropy(logits / heat, wanted) * (heat * heat)
+        };
+        let up = Recipe {
+            batch: self.forget_batch,
+            ..self.recipe.clone()
+        };
+        let mut away = Session::new(task.original.clone(), up, stream(task.seed, 0x5C));
+        let mut back = Session::new(
+            task.original.clone(),
+            self.recipe.clone(),
+            stream(task.seed, 0x5D),
+        );
+        while !back.is_finished() {
+            if back.epoch < self.ascents {
+                let mut ascend = |step: &Step<'_>| -divergence(step, step.logits());
+                // One optimiser for both, as published: its memory of the ascent keeps the descent from undoing it.
+                away.network = back.network.clone();
+                away.optimizer = back.optimizer.clone();
+                away.advance(task.feed, task.forget, None, &mut ascend, None, &mut ())?;
+                back.network = away.network.clone();
+                back.optimizer = away.optimizer.clone();
+            }
+            let mut descend = |step: &Step<'_>| {
+                let logits = step.logits();
+                let wanted = targets.of(&step.batch.rows, &logits.device());
+                cross_entropy(logits.clone(), wanted) * self.label_weight
+                    + divergence(step, logits) * self.teacher_weight
+            };
+            back.advance(task.feed, task.retain, None, &mut descend, None, watch)?;
+            watch.epoch(&back)?;
+        }
+        Ok(back.network)
+    }
+}

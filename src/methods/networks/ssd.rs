@@ -1,0 +1,97 @@
+//! Selective synaptic dampening: no training at all.
+
+use muso_models::burn::tensor::Tensor;
+use muso_models::{Network, params};
+use serde::{Deserialize, Serialize};
+
+use super::{Method, Task, settings_of};
+use crate::error::{Error, Result};
+use crate::train::{Step, Watch, gradients};
+
+/// Weighs each parameter by the mean squared gradient over batches, once for the forgotten rows (F_u) and once for
+/// all (F_D); where F_u > α·F_D, multiplies it by min(λ·F_D/F_u, 1).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Ssd {
+    /// α: how much more a weight must matter to the forgotten rows.
+    pub selection: f64,
+    /// λ: how far it may stay.
+    pub dampening: f64,
+    /// Rows a gradient.
+    pub batch: usize,
+}
+
+impl Default for Ssd {
+    fn default() -> Self {
+        Self {
+            selection: 10.0,
+            dampening: 1.0,
+            batch: 128,
+        }
+    }
+}
+
+impl Ssd {
+    fn importance(
+        &self,
+        task: &Task<'_>,
+        rows: &[usize],
+        watch: &mut dyn Watch,
+    ) -> Result<Vec<Tensor<1>>> {
+        let targets = task.targets();
+        let mut sums: Vec<Tensor<1>> = Vec::new();
+        let mut batches = 0;
+        let mut done = 0;
+        for batch in task.feed.batches(rows.to_vec(), self.batch, None, 0, 0)? {
+            let mut batch = batch?;
+            done += batch.rows.len();
+            let images = task.feed.upload(&mut batch);
+            let mut loss = |step: &Step<'_>| targets.loss(step);
+            let (_, found, _) = gradients(task.original, images, &batch, &mut loss, false);
+            let squares = found.into_iter().map(|g| g.clone() * g);
+            sums = if sums.is_empty() {
+                squares.collect()
+            } else {
+                sums.into_iter()
+                    .zip(squares)
+                    .map(|(sum, s)| sum + s)
+                    .collect()
+            };
+            batches += 1;
+            if !watch.rows(done as u64, rows.len() as u64) {
+                return Err(Error::Interrupted);
+            }
+        }
+        Ok(sums
+            .into_iter()
+            .map(|sum| sum / f64::from(batches))
+            .collect())
+    }
+}
+
+impl Method for Ssd {
+    fn name(&self) -> &'static str {
+        "SSD"
+    }
+
+    fn settings(&self) -> toml::Table {
+        settings_of(self)
+    }
+
+    fn unlearn(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network> {
+        let forgotten = self.importance(task, task.forget, watch)?;
+        let all = self.importance(task, &task.all_rows(), watch)?;
+        let weights = params::weights(task.original)
+            .into_iter()
+            .zip(forgotten.into_iter().zip(all))
+            .map(|(weight, (forgotten, all))| {
+                let chosen = forgotten.clone().greater(all.clone() * self.selection);
+                // A chosen weight has F_u > 0, so the quotient is finite where it is used.
+                let factor =
+                    (all * self.dampening / forgotten.clamp_min(f32::MIN_POSITIVE)).clamp_max(1.0);
+                weight.clone().mask_where(chosen, weight * factor)
+            })
+            .collect();
+        Ok(params::with_weights(task.original.clone(), weights))
+    }
+}

@@ -1,0 +1,288 @@
+//! Gradient descent on networks: one loop that every method shares.
+//!
+//! A [`Session`] is a run in progress: the network, the optimiser's state and how far it is. [`Session::advance`] does
+//! some of its steps; what a step minimises is a closure. Everything random (the order of the rows, crops and flips)
+//! is drawn from the seed and the place in the run, never from what happened before, so a session that is saved and
+//! resumed at any step ends in the same bytes.
+
+use std::collections::HashMap;
+
+use muso_models::burn::tensor::activation::log_softmax;
+use muso_models::burn::tensor::{Device, Tensor, TensorData};
+use muso_models::{Mode, Network, Statistics, Tape, params};
+
+use super::optimizer::Optimizer;
+use super::schedule::Recipe;
+use crate::data::images::{Batch, shuffled};
+use crate::error::{Error, Result};
+use crate::features::Feed;
+
+/// Mixes a place in the run into a seed, so that each place has its own stream.
+pub(crate) fn stream(seed: u64, place: u64) -> u64 {
+    // SplitMix64's finaliser: neighbouring places give unrelated streams.
+    let mut z = seed ^ place.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+/// Hears how far a session is and sees it after every epoch.
+pub trait Watch {
+    /// So many rows of all that the run will see are behind it. Returning false asks the run to stop.
+    fn rows(&mut self, _done: u64, _total: u64) -> bool {
+        true
+    }
+
+    /// An epoch is done. An error ends the run.
+    fn epoch(&mut self, _session: &Session) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Watch for () {}
+
+/// What a step looks at: the network to differentiate, the batch's images and rows, and the mode of its pass.
+pub struct Step<'a> {
+    /// On the differentiating device.
+    pub network: &'a Network,
+    /// On the plain device.
+    pub images: Tensor<4>,
+    /// Which rows the images are.
+    pub batch: &'a Batch,
+    /// Of the pass over the batch's images.
+    pub mode: Mode<'a>,
+    /// Where passes are noted for the way back.
+    tape: &'a Tape,
+}
+
+impl Step<'_> {
+    /// The network's logits of the batch.
+    pub fn logits(&self) -> Tensor<2> {
+        self.logits_of(self.images.clone(), self.mode)
+    }
+
+    /// The network's logits of other images.
+    pub fn logits_of(&self, images: Tensor<4>, mode: Mode<'_>) -> Tensor<2> {
+        self.network.forward_on(images, mode, self.tape)
+    }
+}
+
+/// A training run in progress.
+#[derive(Clone, Debug)]
+pub struct Session {
+    /// The network as it is now.
+    pub network: Network,
+    /// The state of the rule.
+    pub optimizer: Optimizer,
+    /// How it is trained.
+    pub recipe: Recipe,
+    /// Of the order of rows and of crops and flips.
+    pub seed: u64,
+    /// Epochs done.
+    pub epoch: usize,
+    /// Steps of the next epoch that are done as well.
+    pub step: usize,
+    /// Sum of the losses of those steps.
+    pub(crate) loss_sum: f64,
+    /// Mean loss over the steps of the last whole epoch.
+    pub loss: f64,
+}
+
+impl Session {
+    /// Before its first step.
+    pub fn new(network: Network, recipe: Recipe, seed: u64) -> Self {
+        Self {
+            network,
+            optimizer: Optimizer::new(&recipe),
+            recipe,
+            seed,
+            epoch: 0,
+            step: 0,
+            loss_sum: 0.0,
+            loss: f64::NAN,
+        }
+    }
+
+    /// Whether all epochs are done.
+    pub fn is_finished(&self) -> bool {
+        self.epoch >= self.recipe.epochs
+    }
+
+    /// Does the rest of the current epoch, or `limit` steps of it if that is less. `loss` gives the mean loss of a
+    /// batch; `after` may change the new weights.
+    pub fn advance(
+        &mut self,
+        feed: &Feed,
+        rows: &[usize],
+        limit: Option<usize>,
+        loss: &mut dyn FnMut(&Step<'_>) -> Tensor<1>,
+        after: Option<&mut AfterStep<'_>>,
+        watch: &mut dyn Watch,
+    ) -> Result<()> {
+        let mut after = after;
+        let batch = self.recipe.batch;
+        let steps = rows.len().div_ceil(batch);
+        let seed = stream(self.seed, self.epoch as u64);
+        let order = shuffled(rows, seed);
+        let last = limit.map_or(steps, |limit| steps.min(self.step + limit));
+        let first = self.step;
+        let mut losses = Vec::new();
+        let augment = self.recipe.augment;
+        for item in feed.batches(order, batch, augment, stream(seed, 1), first)? {
+            if self.step == last {
+                break;
+            }
+            let mut item = item?;
+            let images = feed.upload(&mut item);
+            let (value, gradients, statistics) =
+                gradients(&self.network, images, &item, &mut *loss, true);
+            let rate = self
+                .recipe
+                .rate(self.epoch as f64 + self.step as f64 / steps as f64);
+            let mut weights = self
+                .optimizer
+                .step(params::weights(&self.network), gradients, rate);
+            if let Some(after) = after.as_mut() {
+                weights = after(&mut self.optimizer, weights);
+            }
+            let network = params::with_weights(self.network.clone(), weights);
+            self.network = network.with_statistics(statistics);
+            losses.push(value);
+            self.step += 1;
+            let done = self.epoch * rows.len() + (self.step * batch).min(rows.len());
+            // Reading a loss waits for the device, so several are read at a time.
+            if losses.len() == 16 || self.step == last {
+                self.add_up(&mut losses, steps)?;
+            }
+            if !watch.rows(done as u64, (self.recipe.epochs * rows.len()) as u64) {
+                self.add_up(&mut losses, steps)?;
+                return Err(Error::Interrupted);
+            }
+        }
+        if self.step == steps {
+            self.loss = self.loss_sum / steps as f64;
+            (self.epoch, self.step, self.loss_sum) = (self.epoch + 1, 0, 0.0);
+        }
+        Ok(())
+    }
+
+    /// Adds losses to the sum, one after the other, and finds out whether they are still numbers.
+    fn add_up(&mut self, losses: &mut Vec<Tensor<1>>, steps: usize) -> Result<()> {
+        for loss in losses.drain(..) {
+            self.loss_sum += f64::from(loss.into_scalar::<f32>());
+        }
+        if self.loss_sum.is_finite() {
+            return Ok(());
+        }
+        Err(Error::Diverged {
+            steps: self.epoch * steps + self.step,
+            advice: "a smaller learning rate may help",
+        })
+    }
+
+    /// Runs to the end with one loss, letting `watch` see every epoch.
+    pub fn run(
+        &mut self,
+        feed: &Feed,
+        rows: &[usize],
+        loss: &mut dyn FnMut(&Step<'_>) -> Tensor<1>,
+        watch: &mut dyn Watch,
+    ) -> Result<()> {
+        while !self.is_finished() {
+            self.advance(feed, rows, None, loss, None, watch)?;
+            watch.epoch(self)?;
+        }
+        Ok(())
+    }
+}
+
+/// Sees and may change the weights after a step.
+pub type AfterStep<'a> = dyn FnMut(&mut Optimizer, Vec<Tensor<1>>) -> Vec<Tensor<1>> + 'a;
+
+/// The loss of one batch and its gradient with respect to every parameter. In training mode the pass uses the batch's
+/// own statistics and returns them, in evaluation mode the running ones and returns nothing.
+pub fn gradients(
+    network: &Network,
+    images: Tensor<4>,
+    batch: &Batch,
+    loss: &mut dyn FnMut(&Step<'_>) -> Tensor<1>,
+    training: bool,
+) -> (Tensor<1>, Vec<Tensor<1>>, Statistics) {
+    use muso_models::burn::module::Module;
+
+    let (statistics, tape) = (Statistics::default(), Tape::default());
+    let student = network.clone().train();
+    let value = loss(&Step {
+        network: &student,
+        images,
+        batch,
+        mode: if training {
+            Mode::Train(&statistics)
+        } else {
+            Mode::Eval
+        },
+        tape: &tape,
+    });
+    let found = tape.gradients(&student, &value.backward());
+    (value.without_autodiff(), found, statistics)
+}
+
+/// What the network should answer for each row: its class, or a distribution that stands in for it.
+#[derive(Clone, Debug)]
+pub struct RowTargets {
+    classes: usize,
+    labels: Vec<i64>,
+    changed: HashMap<usize, Vec<f32>>,
+}
+
+impl RowTargets {
+    /// The labels of a set with so many classes, one for each of its rows.
+    pub fn new(labels: &[i64], classes: usize) -> Self {
+        Self {
+            classes,
+            labels: labels.to_vec(),
+            changed: HashMap::new(),
+        }
+    }
+
+    /// Gives `row` another class.
+    pub fn set_class(&mut self, row: usize, class: i64) {
+        self.labels[row] = class;
+        self.changed.remove(&row);
+    }
+
+    /// Gives `row` a distribution over the classes.
+    ///
+    /// # Panics
+    /// If it does not have one entry a class.
+    pub fn set_distribution(&mut self, row: usize, distribution: Vec<f32>) {
+        assert_eq!(distribution.len(), self.classes, "one entry a class");
+        self.changed.insert(row, distribution);
+    }
+
+    /// The targets of `rows`, [N, C].
+    pub fn of(&self, rows: &[usize], device: &Device) -> Tensor<2> {
+        let mut values = vec![0.0f32; rows.len() * self.classes];
+        for (out, row) in values.chunks_mut(self.classes).zip(rows) {
+            match self.changed.get(row) {
+                Some(distribution) => out.copy_from_slice(distribution),
+                None => out[self.labels[*row] as usize] = 1.0,
+            }
+        }
+        Tensor::from_data(TensorData::new(values, [rows.len(), self.classes]), device)
+    }
+
+    /// Cross-entropy of a step's logits against the targets of its rows.
+    pub fn loss(&self, step: &Step<'_>) -> Tensor<1> {
+        let logits = step.logits();
+        let targets = self.of(&step.batch.rows, &logits.device());
+        cross_entropy(logits, targets)
+    }
+}
+
+/// Mean over the rows of −Σ targets·log softmax(logits). Up to the targets' own entropy, which no weight can change,
+/// this is KL(targets ‖ softmax), averaged over rows ("batchmean").
+pub fn cross_entropy(logits: Tensor<2>, targets: Tensor<2>) -> Tensor<1> {
+    let rows = logits.dims()[0] as f64;
+    (log_softmax(logits, 1) * targets).sum() * (-1.0 / rows)
+}
