@@ -6,6 +6,8 @@
 mod device;
 mod doctor;
 mod head;
+#[cfg(feature = "nn")]
+mod network;
 mod progress;
 mod table;
 
@@ -13,7 +15,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use muso::Error;
 use muso::data::OutputFile;
 
@@ -24,6 +26,9 @@ use muso::data::OutputFile;
     max_term_width = 100,
     after_help = "Examples:\n  \
         muso demo                        see the paper's Table 1 on real digits, in under a minute\n  \
+        muso demo --nn                   eleven ways to make a network forget, against retraining\n  \
+        muso train --out run             train a network, then make it forget a class:\n  \
+        muso unlearn --run run --forget-class sneaker --out forgot.safetensors\n  \
         muso head --features f.safetensors --head h.safetensors --forget ids.txt --ridge 1e-3 --out new.safetensors\n  \
         muso doctor                      what this build and machine can do"
 )]
@@ -50,27 +55,26 @@ struct Common {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show exact unlearning on embedded MNIST digits: needs no files, takes under a minute
-    Demo(table::TableArgs),
+    /// Show unlearning on embedded data: needs no files, takes under a minute (with --nn under ten)
+    Demo(table::DemoArgs),
     /// Repeat an experiment of the paper
-    Reproduce {
-        /// Which table
-        #[arg(value_enum)]
-        table: PaperTable,
-        #[command(flatten)]
-        args: table::TableArgs,
-    },
+    Reproduce(table::ReproduceArgs),
     /// Make the last layer of any model forget rows of a feature file
     Head(Box<head::HeadArgs>),
+    /// Train a network and keep what unlearning needs later
+    #[cfg(feature = "nn")]
+    Train(Box<network::TrainArgs>),
+    /// Make a network forget
+    #[cfg(feature = "nn")]
+    Unlearn(Box<network::UnlearnArgs>),
+    /// Say what a network is worth, and whether it remembers
+    #[cfg(feature = "nn")]
+    Evaluate(Box<network::EvaluateArgs>),
+    /// Train, retrain, unlearn with every method and show the gaps
+    #[cfg(feature = "nn")]
+    Compare(Box<network::CompareArgs>),
     /// Tell what this build and machine can do
     Doctor,
-}
-
-/// Tables of the paper that can be repeated.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum PaperTable {
-    /// The over-parameterised linear model on MNIST 3 against 7.
-    Table1,
 }
 
 pub(crate) fn main() -> ExitCode {
@@ -80,12 +84,17 @@ pub(crate) fn main() -> ExitCode {
     };
     let Cli { command, common } = cli;
     let outcome = match command {
-        Command::Demo(args) => table::run(&args, &common, "muso demo"),
-        Command::Reproduce {
-            table: PaperTable::Table1,
-            args,
-        } => table::run(&args, &common, "muso reproduce table1"),
+        Command::Demo(args) => table::demo(&args, &common),
+        Command::Reproduce(args) => table::reproduce(&args, &common),
         Command::Head(args) => head::run(&args, &common),
+        #[cfg(feature = "nn")]
+        Command::Train(args) => network::train(&args, &common),
+        #[cfg(feature = "nn")]
+        Command::Unlearn(args) => network::unlearn(&args, &common),
+        #[cfg(feature = "nn")]
+        Command::Evaluate(args) => network::evaluate(&args, &common),
+        #[cfg(feature = "nn")]
+        Command::Compare(args) => network::compare(&args, &common),
         Command::Doctor => doctor::run(&common),
     };
     match outcome {
@@ -118,7 +127,7 @@ fn usage(error: &clap::Error) -> ExitCode {
 
 fn failure(error: &anyhow::Error) -> ExitCode {
     match error.downcast_ref::<Error>() {
-        Some(Error::Interrupted) => {
+        Some(Error::Interrupted | Error::Paused { .. }) => {
             complain(&error.to_string());
             ExitCode::from(130)
         }

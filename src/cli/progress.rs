@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use muso::pipeline::Progress;
 
 static STOP: AtomicBool = AtomicBool::new(false);
@@ -32,6 +32,19 @@ impl Bar {
     }
 }
 
+/// Whether the units of a phase are images.
+fn counts_images(phase: &str) -> bool {
+    matches!(
+        phase,
+        "training" | "retraining" | "unlearning" | "extracting features"
+    )
+}
+
+fn images_a_second(state: &ProgressState, out: &mut dyn std::fmt::Write) {
+    // A bar that cannot be written to is no reason to stop.
+    let _ = write!(out, "{:.0} img/s", state.per_sec());
+}
+
 impl Progress for Bar {
     fn at(&mut self, phase: &str, done: u64, total: u64) -> bool {
         if self.phase != phase {
@@ -42,9 +55,12 @@ impl Progress for Bar {
         }
         let bar = self.bar.get_or_insert_with(|| {
             let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
-            let style = "{msg:12} {wide_bar} {percent:>3} %  {elapsed} gone, {eta} left";
-            if let Ok(style) = ProgressStyle::with_template(style) {
-                bar.set_style(style);
+            let rate = if counts_images(phase) { "{rate}, " } else { "" };
+            let style = format!(
+                "{{msg:12}} {{wide_bar}} {{percent:>3}} %  {rate}{{elapsed}} gone, {{eta}} left"
+            );
+            if let Ok(style) = ProgressStyle::with_template(&style) {
+                bar.set_style(style.with_key("rate", images_a_second));
             }
             bar.set_message(phase.to_owned());
             bar

@@ -2,28 +2,155 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use muso::data::{OutputFile, commit_all};
 use muso::pipeline::table1;
 use muso::report::{Style, html, terminal};
 
 use super::{Common, Outputs, colour, device, print, progress::Bar};
 
-/// What a table run takes.
+/// What every table run takes.
 #[derive(Debug, Args)]
-pub(super) struct TableArgs {
-    /// How many repetitions
-    #[arg(long, default_value_t = 5, value_name = "N")]
-    seeds: u64,
+struct TableArgs {
+    /// How many repetitions [default: 5, and 3 for networks]
+    #[arg(long, value_name = "N")]
+    seeds: Option<u64>,
     /// Seed of the first repetition; the others count up from it
-    #[arg(long, default_value_t = 0, value_name = "SEED")]
-    seed: u64,
+    #[arg(long, value_name = "SEED")]
+    seed: Option<u64>,
     /// Where to write the page with plots
     #[arg(long, default_value = "report.html", value_name = "FILE")]
     report: PathBuf,
 }
 
-pub(super) fn run(args: &TableArgs, common: &Common, command: &str) -> anyhow::Result<()> {
+/// What `muso demo` takes.
+#[derive(Debug, Args)]
+pub(super) struct DemoArgs {
+    /// A network on Fashion-MNIST instead of the linear model on MNIST: every method, three scenarios
+    #[cfg(feature = "nn")]
+    #[arg(long)]
+    nn: bool,
+    /// With --nn: try every setting of every method, or of those named, on the tuning seeds and show which is best
+    #[cfg(feature = "nn")]
+    #[arg(long, requires = "nn", value_name = "METHODS", num_args = 0.., value_delimiter = ',')]
+    tune: Option<Vec<String>>,
+    #[command(flatten)]
+    table: TableArgs,
+}
+
+/// What `muso reproduce` takes.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    muso reproduce table1 --seeds 5\n  \
+    muso reproduce table2 --data-path cifar-100-binary --scale small\n\n\
+    Tables 2 to 4 need their data sets: CIFAR-100, CIFAR-10 and Tiny ImageNet, as published.")]
+pub(super) struct ReproduceArgs {
+    /// Which table
+    #[arg(value_enum)]
+    table: PaperTable,
+    /// The paper's own size (for a GPU), or the same protocol at a size that two cores finish
+    #[cfg(feature = "nn")]
+    #[arg(long, value_enum, default_value_t = ScaleArg::Small)]
+    scale: ScaleArg,
+    /// The folder of the data set of tables 2 to 4
+    #[cfg(feature = "nn")]
+    #[arg(long, value_name = "DIR")]
+    data_path: Option<PathBuf>,
+    #[command(flatten)]
+    args: TableArgs,
+}
+
+/// Tables of the paper that can be repeated.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum PaperTable {
+    /// The over-parameterised linear model on MNIST 3 against 7
+    Table1,
+    /// ResNet-18 on CIFAR-100 and CIFAR-20
+    #[cfg(feature = "nn")]
+    Table2,
+    /// VGG16-BN on CIFAR-10
+    #[cfg(feature = "nn")]
+    Table3,
+    /// ResNet-34 on Tiny ImageNet
+    #[cfg(feature = "nn")]
+    Table4,
+}
+
+#[cfg(feature = "nn")]
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ScaleArg {
+    Small,
+    Paper,
+}
+
+pub(super) fn demo(args: &DemoArgs, common: &Common) -> anyhow::Result<()> {
+    #[cfg(feature = "nn")]
+    if let Some(methods) = &args.tune {
+        return super::network::tune(methods, common);
+    } else if args.nn {
+        let seeds = args
+            .table
+            .list(muso::pipeline::networks::demo::FIRST_SEED, 3);
+        let command = args.table.repeat("muso demo --nn");
+        return super::network::demo(&seeds, &command, &args.table.report, common);
+    }
+    linear(&args.table, common, "muso demo")
+}
+
+pub(super) fn reproduce(args: &ReproduceArgs, common: &Common) -> anyhow::Result<()> {
+    #[cfg(feature = "nn")]
+    {
+        use muso::pipeline::networks::tables::{NetworkTable, Scale};
+        let table = match args.table {
+            PaperTable::Table1 => None,
+            PaperTable::Table2 => Some((NetworkTable::Two, "table2")),
+            PaperTable::Table3 => Some((NetworkTable::Three, "table3")),
+            PaperTable::Table4 => Some((NetworkTable::Four, "table4")),
+        };
+        if let Some((table, name)) = table {
+            let (scale, word) = match args.scale {
+                ScaleArg::Small => (Scale::Small, "small"),
+                ScaleArg::Paper => (Scale::Paper, "paper"),
+            };
+            let command = args
+                .args
+                .repeat(&format!("muso reproduce {name} --scale {word}"));
+            let request = super::network::Reproduce {
+                table,
+                scale,
+                path: args.data_path.clone(),
+                seeds: args.args.list(0, 1),
+                command,
+            };
+            return request.run(&args.args.report, common);
+        }
+    }
+    linear(&args.args, common, "muso reproduce table1")
+}
+
+impl TableArgs {
+    /// The seeds of all repetitions.
+    fn list(&self, first: u64, count: u64) -> Vec<u64> {
+        let first = self.seed.unwrap_or(first);
+        (0..self.seeds.unwrap_or(count))
+            .map(|k| first.wrapping_add(k))
+            .collect()
+    }
+
+    /// The command line that gives the same numbers again.
+    fn repeat(&self, command: &str) -> String {
+        let mut line = command.to_owned();
+        if let Some(seeds) = self.seeds {
+            line.push_str(&format!(" --seeds {seeds}"));
+        }
+        if let Some(seed) = self.seed {
+            line.push_str(&format!(" --seed {seed}"));
+        }
+        line
+    }
+}
+
+fn linear(args: &TableArgs, common: &Common, command: &str) -> anyhow::Result<()> {
     let engine = device::engine(common)?;
     let mut outputs = Outputs::beside(&[]);
     let mut files: Vec<OutputFile> = Vec::new();
@@ -31,8 +158,8 @@ pub(super) fn run(args: &TableArgs, common: &Common, command: &str) -> anyhow::R
     files.extend(outputs.open("--json", common.json.as_deref())?);
 
     let params = table1::Params {
-        seeds: (0..args.seeds).map(|k| args.seed.wrapping_add(k)).collect(),
-        command: repeat(command, args),
+        seeds: args.list(0, 5),
+        command: args.repeat(command),
         ..table1::Params::default()
     };
     let table = table1::run(&engine, &params, &mut Bar::new())?;
@@ -44,13 +171,4 @@ pub(super) fn run(args: &TableArgs, common: &Common, command: &str) -> anyhow::R
     commit_all(files)?;
     print(&format!("\nPlots: {}\n", args.report.display()))?;
     Ok(())
-}
-
-/// The command line that gives the same numbers again.
-fn repeat(command: &str, args: &TableArgs) -> String {
-    let mut line = format!("{command} --seeds {}", args.seeds);
-    if args.seed != 0 {
-        line.push_str(&format!(" --seed {}", args.seed));
-    }
-    line
 }

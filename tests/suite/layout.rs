@@ -7,7 +7,9 @@ const STAGES: [&str; 9] = [
     "data", "features", "gram", "solve", "labels", "train", "methods", "evaluate", "report",
 ];
 /// Open to every stage. `Error` and `Result` are re-exported at the root.
-const COMMON: [&str; 6] = ["engine", "config", "error", "Error", "Result", "VERSION"];
+const COMMON: [&str; 7] = [
+    "engine", "config", "error", "progress", "Error", "Result", "VERSION",
+];
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {

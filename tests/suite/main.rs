@@ -4,7 +4,10 @@
 
 mod cli;
 mod engine;
+mod images;
 mod layout;
+#[cfg(feature = "nn")]
+mod networks;
 mod parsers;
 mod support;
 mod table1;

@@ -4,6 +4,8 @@
 
 mod bad_input;
 mod exactness;
+#[cfg(feature = "nn")]
+mod networks;
 mod resources;
 mod survival;
 

@@ -1,0 +1,543 @@
+//! `muso train`, `muso unlearn`, `muso evaluate` and `muso compare`.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use muso::Error;
+use muso::data::images::{Augment, Kind, Normalisation};
+use muso::evaluate::Mia;
+use muso::methods::networks::METHODS;
+use muso::models::Architecture;
+use muso::pipeline::networks::config::{Config, EarlyStop, Forget};
+use muso::pipeline::networks::folder::Folder;
+use muso::pipeline::networks::{compare, demo, single, tables};
+use muso::train::{Rule, Schedule};
+
+use super::{Common, Outputs, colour, device, print, progress::Bar};
+
+/// Which images, and where they are.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Data")]
+pub(super) struct DataArgs {
+    /// A configuration file; the options below take precedence over it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// fashion (embedded), mnist, cifar10, cifar100, cifar20, tiny-imagenet or folder
+    #[arg(long, value_name = "KIND")]
+    data: Option<Kind>,
+    /// The folder that the data set is in
+    #[arg(long, value_name = "DIR")]
+    data_path: Option<PathBuf>,
+    /// Scale the images of a plain folder to this side
+    #[arg(long, value_name = "PIXELS")]
+    image_size: Option<usize>,
+    /// Scale pixels as another data set does: imagenet, or the name of one
+    #[arg(long, value_name = "NAME")]
+    normalisation: Option<String>,
+    /// Seed of everything that is drawn
+    #[arg(long, value_name = "SEED")]
+    seed: Option<u64>,
+}
+
+/// Which network.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Network")]
+pub(super) struct NetArgs {
+    /// small-cnn, resnet20, resnet18, resnet34 or vgg16-bn
+    #[arg(long, value_name = "NAME")]
+    arch: Option<Architecture>,
+    /// Channels of its first stage, if not the usual number
+    #[arg(long, value_name = "N")]
+    width: Option<usize>,
+}
+
+/// How to train.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Training")]
+pub(super) struct RecipeArgs {
+    /// Passes over the data
+    #[arg(long, value_name = "N")]
+    epochs: Option<usize>,
+    /// Rows a step
+    #[arg(long, value_name = "N")]
+    batch: Option<usize>,
+    /// How gradients become steps
+    #[arg(long, value_enum)]
+    optimizer: Option<RuleArg>,
+    /// The highest learning rate
+    #[arg(long, value_name = "RATE")]
+    lr: Option<f64>,
+    /// Of sgd
+    #[arg(long, value_name = "M")]
+    momentum: Option<f64>,
+    /// Weight decay
+    #[arg(long, value_name = "D")]
+    weight_decay: Option<f64>,
+    /// Epochs over which the learning rate rises
+    #[arg(long, value_name = "EPOCHS")]
+    warmup: Option<f64>,
+    /// What the learning rate does: steps is ×0.1 at 80 % and ×0.01 at 90 % of the epochs
+    #[arg(long, value_enum)]
+    schedule: Option<ScheduleArg>,
+    /// Random crops and horizontal flips
+    #[arg(long)]
+    augment: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum RuleArg {
+    Sgd,
+    Adam,
+    Adamw,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ScheduleArg {
+    Constant,
+    Cosine,
+    Steps,
+}
+
+/// What to forget.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "What to forget")]
+pub(super) struct ForgetArgs {
+    /// A class, by name or number; a fine class of cifar20 is a sub-class
+    #[arg(long, value_name = "CLASS", group = "what")]
+    forget_class: Option<String>,
+    /// Only this share of the class
+    #[arg(long, value_name = "SHARE", requires = "forget_class")]
+    part: Option<f64>,
+    /// This share of all rows, drawn at random
+    #[arg(long, value_name = "SHARE", group = "what")]
+    forget_random: Option<f64>,
+    /// The training rows that a file lists, one number a line, counted from 0
+    #[arg(long, value_name = "FILE", group = "what")]
+    forget: Option<PathBuf>,
+}
+
+/// What `muso train` takes.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    muso train --out run                                     the embedded Fashion-MNIST, a small CNN\n  \
+    muso train --data cifar10 --data-path cifar --arch resnet20 --optimizer sgd --lr 0.1 \\\n      \
+    --weight-decay 5e-4 --batch 128 --epochs 100 --warmup 2 --schedule steps --augment --out run\n  \
+    muso train --resume run                                  go on with a run that was stopped\n\n\
+    The folder gets model.safetensors, the initial weights, snapshots for MUSO-S, log.csv and config.toml, which\n\
+    has every setting. Ctrl-C saves and stops; a resumed run ends in the same bytes.")]
+pub(super) struct TrainArgs {
+    /// The folder to write the run to
+    #[arg(
+        long,
+        value_name = "DIR",
+        required_unless_present = "resume",
+        conflicts_with = "resume"
+    )]
+    out: Option<PathBuf>,
+    /// Go on with the run in this folder
+    #[arg(long, value_name = "DIR")]
+    resume: Option<PathBuf>,
+    /// Stop when the accuracy on held-out rows has not risen for so many epochs
+    #[arg(long, value_name = "EPOCHS")]
+    patience: Option<usize>,
+    /// Share of the rows that is held out for --patience [default: 0.1]
+    #[arg(long, value_name = "SHARE", requires = "patience")]
+    hold_out: Option<f64>,
+    /// Parts of the run after which a snapshot is kept [default: 0.05,0.1,0.2,0.4]
+    #[arg(long, value_name = "PARTS", value_delimiter = ',')]
+    snapshots: Option<Vec<f64>>,
+    #[command(flatten)]
+    data: DataArgs,
+    #[command(flatten)]
+    net: NetArgs,
+    #[command(flatten)]
+    recipe: RecipeArgs,
+}
+
+/// What `muso unlearn` takes.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = unlearn_help())]
+pub(super) struct UnlearnArgs {
+    /// The folder of a run of muso train
+    #[arg(long, value_name = "DIR", required_unless_present = "model", conflicts_with_all = ["model", "arch", "width"])]
+    run: Option<PathBuf>,
+    /// A checkpoint from elsewhere, safetensors or PyTorch; its initial weights are then drawn anew
+    #[arg(long, value_name = "FILE")]
+    model: Option<PathBuf>,
+    /// The method, by the names below
+    #[arg(long, default_value = "muso-s", value_name = "NAME")]
+    method: String,
+    /// A setting of the method; may be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+    /// Where to write the network that has forgotten
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Also retrain without the rows and show how far the outcome is from that
+    #[arg(long)]
+    retrain: bool,
+    /// Which membership attack: entropy (the paper's), confidence or loss
+    #[arg(long, value_name = "NAME")]
+    mia: Option<Mia>,
+    #[command(flatten)]
+    forget: ForgetArgs,
+    #[command(flatten)]
+    data: DataArgs,
+    #[command(flatten)]
+    net: NetArgs,
+    #[command(flatten)]
+    recipe: RecipeArgs,
+}
+
+fn unlearn_help() -> String {
+    let mut text = String::from(
+        "Examples:\n  \
+         muso unlearn --run run --forget-class sneaker --out forgot.safetensors\n  \
+         muso unlearn --run run --forget ids.txt --method amnesiac --set recipe.epochs=5 --out new.safetensors\n  \
+         muso unlearn --model resnet20.th --data cifar10 --data-path cifar --normalisation imagenet \\\n      \
+         --forget-random 0.01 --method muso --out new.safetensors\n\nMethods:\n",
+    );
+    for entry in &METHODS {
+        text.push_str(&format!("  {:12} {}\n", entry.key, entry.about));
+    }
+    text.push_str("\nSettings of each, with their defaults, are in the config.toml of a run and of `muso compare`.");
+    text
+}
+
+/// What `muso evaluate` takes.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    muso evaluate --model run/model.safetensors\n  \
+    muso evaluate --model forgot.safetensors --forget-class sneaker --reference retrained.safetensors\n  \
+    muso evaluate --model resnet20.th --data cifar10 --data-path cifar --normalisation imagenet")]
+pub(super) struct EvaluateArgs {
+    /// The checkpoint, safetensors or PyTorch
+    #[arg(long, value_name = "FILE")]
+    model: PathBuf,
+    /// Take data and settings from the folder of a run of muso train
+    #[arg(long, value_name = "DIR")]
+    run: Option<PathBuf>,
+    /// Another checkpoint of the same architecture, such as a retrained one, to measure the distance to
+    #[arg(long, value_name = "FILE")]
+    reference: Option<PathBuf>,
+    /// Which membership attack: entropy (the paper's), confidence or loss
+    #[arg(long, value_name = "NAME")]
+    mia: Option<Mia>,
+    #[command(flatten)]
+    forget: ForgetArgs,
+    #[command(flatten)]
+    data: DataArgs,
+    #[command(flatten)]
+    net: NetArgs,
+}
+
+/// What `muso compare` takes.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    muso compare --forget-random 0.1 --seeds 3\n  \
+    muso compare --config experiment.toml --report report.html\n\n\
+    Trains, retrains from the same initial weights, unlearns with every method (or those that the configuration names)\n\
+    and shows how far each ends from retraining.")]
+pub(super) struct CompareArgs {
+    /// How many repetitions
+    #[arg(long, value_name = "N")]
+    seeds: Option<u64>,
+    /// Where to write the page with plots
+    #[arg(long, default_value = "report.html", value_name = "FILE")]
+    report: PathBuf,
+    /// Only these methods, separated by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    methods: Option<Vec<String>>,
+    /// Which membership attack: entropy (the paper's), confidence or loss
+    #[arg(long, value_name = "NAME")]
+    mia: Option<Mia>,
+    #[command(flatten)]
+    forget: ForgetArgs,
+    #[command(flatten)]
+    data: DataArgs,
+    #[command(flatten)]
+    net: NetArgs,
+    #[command(flatten)]
+    recipe: RecipeArgs,
+}
+
+impl DataArgs {
+    fn base(&self) -> muso::Result<Config> {
+        self.config
+            .as_deref()
+            .map_or_else(|| Ok(Config::default()), Config::read)
+    }
+
+    fn apply(&self, config: &mut Config) -> muso::Result<()> {
+        if let Some(kind) = self.data {
+            config.data.kind = kind;
+        }
+        if let Some(path) = &self.data_path {
+            config.data.path = Some(path.clone());
+        }
+        if let Some(size) = self.image_size {
+            config.data.image_size = Some(size);
+        }
+        if let Some(name) = &self.normalisation {
+            config.data.normalisation = Some(Normalisation::named(name)?);
+        }
+        if let Some(seed) = self.seed {
+            config.seeds = vec![seed];
+        }
+        Ok(())
+    }
+}
+
+impl NetArgs {
+    fn apply(&self, config: &mut Config) {
+        if let Some(architecture) = self.arch {
+            config.network.architecture = architecture;
+        }
+        if self.width.is_some() {
+            config.network.width = self.width;
+        }
+    }
+}
+
+impl RecipeArgs {
+    fn apply(&self, config: &mut Config) -> muso::Result<()> {
+        let recipe = &mut config.train;
+        let set = |to: &mut f64, from: Option<f64>| *to = from.unwrap_or(*to);
+        recipe.epochs = self.epochs.unwrap_or(recipe.epochs);
+        recipe.batch = self.batch.unwrap_or(recipe.batch);
+        set(&mut recipe.learning_rate, self.lr);
+        set(&mut recipe.momentum, self.momentum);
+        set(&mut recipe.weight_decay, self.weight_decay);
+        set(&mut recipe.warmup, self.warmup);
+        if let Some(rule) = self.optimizer {
+            recipe.rule = match rule {
+                RuleArg::Sgd => Rule::Sgd,
+                RuleArg::Adam => Rule::Adam,
+                RuleArg::Adamw => Rule::AdamW,
+            };
+        }
+        if let Some(schedule) = self.schedule {
+            recipe.schedule = match schedule {
+                ScheduleArg::Constant => Schedule::Constant,
+                ScheduleArg::Cosine => Schedule::Cosine,
+                ScheduleArg::Steps => Schedule::Steps {
+                    at: vec![0.8, 0.9],
+                    factor: vec![0.1, 0.01],
+                },
+            };
+        }
+        if self.augment {
+            recipe.augment = Some(Augment::default());
+        }
+        recipe.check()
+    }
+}
+
+impl ForgetArgs {
+    fn chosen(&self) -> Option<Forget> {
+        if let Some(class) = &self.forget_class {
+            return Some(match self.part {
+                Some(part) => Forget::PartOfClass(class.clone(), part),
+                None => Forget::Class(class.clone()),
+            });
+        }
+        let random = self.forget_random.map(Forget::Random);
+        random.or_else(|| self.forget.clone().map(Forget::Rows))
+    }
+}
+
+/// Runs on all threads that were asked for.
+fn on_threads<R: Send>(common: &Common, work: impl FnOnce(usize) -> R + Send) -> anyhow::Result<R> {
+    let threads = device::engine(common)?.threads();
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .build()?;
+    Ok(pool.install(|| work(threads)))
+}
+
+pub(super) fn train(args: &TrainArgs, common: &Common) -> anyhow::Result<()> {
+    let (folder, config) = match (&args.resume, &args.out) {
+        (Some(path), _) => {
+            let folder = Folder::new(path);
+            let config = folder.config()?;
+            (folder, config)
+        }
+        (None, out) => {
+            let mut config = args.data.base()?;
+            args.data.apply(&mut config)?;
+            args.net.apply(&mut config);
+            args.recipe.apply(&mut config)?;
+            if let Some(parts) = &args.snapshots {
+                config.snapshots.clone_from(parts);
+            }
+            if let Some(patience) = args.patience {
+                config.early_stop = Some(EarlyStop {
+                    patience,
+                    hold_out: args.hold_out.unwrap_or(0.1),
+                });
+            }
+            config.check()?;
+            let out = out.clone().ok_or(Error::Missing {
+                name: "--out",
+                expected: "the folder to write the run to".into(),
+            })?;
+            (Folder::new(out), config)
+        }
+    };
+    let resumed = args.resume.is_some();
+    let text = on_threads(common, |_| {
+        single::train(&folder, &config, resumed, &mut Bar::new())
+    })??;
+    print(&text)?;
+    Ok(())
+}
+
+pub(super) fn unlearn(args: &UnlearnArgs, common: &Common) -> anyhow::Result<()> {
+    let mut config = match &args.run {
+        Some(run) => Folder::new(run).config()?,
+        None => args.data.base()?,
+    };
+    args.data.apply(&mut config)?;
+    args.recipe.apply(&mut config)?;
+    args.net.apply(&mut config);
+    config.mia = args.mia.unwrap_or(config.mia);
+    if let Some(forget) = args.forget.chosen() {
+        config.forget = vec![forget];
+    } else if args.data.config.is_none() {
+        Err(Error::Missing {
+            name: "--forget-class, --forget-random or --forget",
+            expected: "what to forget".into(),
+        })?;
+    }
+    let mut outputs = Outputs::beside(&[("--model", args.model.as_deref())]);
+    let out = outputs.open("--out", Some(&args.out))?;
+    let json = outputs.open("--json", common.json.as_deref())?;
+    let request = single::Unlearn {
+        config,
+        run: args.run.clone(),
+        model: args.model.clone(),
+        architecture: args.net.arch,
+        method: args.method.clone(),
+        settings: args.settings.clone(),
+        retrain: args.retrain,
+    };
+    let report = on_threads(common, |threads| request.run(threads, &mut Bar::new()))??;
+    report.write(out, json)?;
+    print(&report.text(colour()))?;
+    Ok(())
+}
+
+pub(super) fn evaluate(args: &EvaluateArgs, common: &Common) -> anyhow::Result<()> {
+    let mut config = match &args.run {
+        Some(run) => Folder::new(run).config()?,
+        None => args.data.base()?,
+    };
+    args.data.apply(&mut config)?;
+    args.net.apply(&mut config);
+    config.mia = args.mia.unwrap_or(config.mia);
+    let json = Outputs::beside(&[("--model", Some(&args.model))])
+        .open("--json", common.json.as_deref())?;
+    let request = single::Evaluate {
+        config,
+        model: args.model.clone(),
+        reference: args.reference.clone(),
+        architecture: args.net.arch,
+        forget: args.forget.chosen(),
+    };
+    let report = on_threads(common, |_| request.run(&mut Bar::new()))??;
+    report.write(None, json)?;
+    print(&report.text(colour()))?;
+    Ok(())
+}
+
+pub(super) fn compare(args: &CompareArgs, common: &Common) -> anyhow::Result<()> {
+    let mut config = args.data.base()?;
+    args.data.apply(&mut config)?;
+    args.net.apply(&mut config);
+    args.recipe.apply(&mut config)?;
+    config.mia = args.mia.unwrap_or(config.mia);
+    if let Some(forget) = args.forget.chosen() {
+        config.forget = vec![forget];
+    }
+    if let Some(count) = args.seeds {
+        let first = config.seeds.first().copied().unwrap_or(0);
+        config.seeds = (0..count).map(|k| first.wrapping_add(k)).collect();
+    }
+    if let Some(names) = &args.methods {
+        config.choose(names)?;
+    }
+    config.check()?;
+    let setting = compare::Setting::own();
+    present(&args.report, common, |threads, bar| {
+        compare::run(&config, setting, threads, bar)
+    })
+}
+
+/// `muso demo --nn`.
+pub(super) fn demo(
+    seeds: &[u64],
+    command: &str,
+    page: &Path,
+    common: &Common,
+) -> anyhow::Result<()> {
+    present(page, common, |threads, bar| {
+        demo::run(seeds, command, threads, bar)
+    })
+}
+
+/// `muso demo --nn --tune`.
+pub(super) fn tune(methods: &[String], common: &Common) -> anyhow::Result<()> {
+    let threads = device::engine(common)?.threads();
+    let found = demo::tune(methods, threads, &mut Bar::new())?;
+    print(&found)?;
+    Ok(())
+}
+
+/// `muso reproduce table2` to `table4`.
+pub(super) struct Reproduce {
+    pub(super) table: tables::NetworkTable,
+    pub(super) scale: tables::Scale,
+    pub(super) path: Option<PathBuf>,
+    pub(super) seeds: Vec<u64>,
+    pub(super) command: String,
+}
+
+impl Reproduce {
+    pub(super) fn run(&self, page: &Path, common: &Common) -> anyhow::Result<()> {
+        present(page, common, |threads, bar| {
+            let path = self.path.as_ref();
+            tables::reproduce(
+                self.table,
+                self.scale,
+                path,
+                &self.seeds,
+                &self.command,
+                threads,
+                bar,
+            )
+        })
+    }
+}
+
+/// Runs a comparison and writes its outputs.
+fn present(
+    page: &Path,
+    common: &Common,
+    compare: impl FnOnce(usize, &mut Bar) -> muso::Result<compare::Compared>,
+) -> anyhow::Result<()> {
+    let threads = device::engine(common)?.threads();
+    let mut outputs = Outputs::beside(&[]);
+    let mut report = outputs.open("--report", Some(page))?;
+    let mut json = outputs.open("--json", common.json.as_deref())?;
+    let outcome = compare(threads, &mut Bar::new())?;
+    print(&outcome.terminal(colour()))?;
+    if let Some(file) = &mut report {
+        file.put(outcome.html().as_bytes())?;
+    }
+    if let Some(file) = &mut json {
+        file.put(outcome.to_json().as_bytes())?;
+    }
+    muso::data::commit_all(report.into_iter().chain(json).collect())?;
+    print(&format!("\nPlots: {}\n", page.display()))?;
+    Ok(())
+}

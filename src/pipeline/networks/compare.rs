@@ -1,0 +1,362 @@
+//! The gap table: every method against retraining, over scenarios and seeds.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use muso_models::burn::tensor::Device;
+
+use super::config::Config;
+use super::experiment::{Arm, Bench, Case, Comparison, Plan, Run};
+use crate::error::Result;
+use crate::progress::Progress;
+use crate::report::{
+    AccuracyCurve, Detail, Entropies, Metric, NOISE_FLOOR, NetworkReport, PRETRAINED, RETRAIN, Row,
+    ScenarioTable, Stat, Style, Table, Tuning, html, paper, terminal,
+};
+
+/// The words around a table.
+#[derive(Clone, Debug, Default)]
+pub struct Setting {
+    /// Its title.
+    pub title: String,
+    /// What was run, in a line.
+    pub setting: String,
+    /// The command that gives it again.
+    pub command: String,
+    /// Remarks under it.
+    pub notes: Vec<String>,
+    /// How settings were chosen, for methods where they were.
+    pub tuning: Vec<Tuning>,
+    /// Names of the scenarios, where they are not to be the usual ones.
+    pub names: Vec<String>,
+    /// The table and data set of the paper to compare with.
+    pub paper: Option<(u8, &'static str)>,
+}
+
+impl Setting {
+    /// For a run of the user's own.
+    pub fn own() -> Self {
+        Self {
+            title: "Unlearning, method by method".into(),
+            ..Self::default()
+        }
+    }
+}
+
+/// A finished comparison.
+pub struct Compared {
+    /// Everything that was measured.
+    pub report: NetworkReport,
+}
+
+impl Compared {
+    /// The table for a terminal.
+    pub fn terminal(&self, colour: bool) -> String {
+        terminal::network(&self.report, Style { colour })
+    }
+
+    /// The page with plots.
+    pub fn html(&self) -> String {
+        html::network_page(&self.report)
+    }
+
+    /// For programs.
+    pub fn to_json(&self) -> String {
+        self.report.to_json()
+    }
+}
+
+/// Runs a comparison on `threads` threads.
+pub fn run(
+    config: &Config,
+    setting: Setting,
+    threads: usize,
+    progress: &mut dyn Progress,
+) -> Result<Compared> {
+    let arms: Vec<Arm> = config
+        .methods()?
+        .into_iter()
+        .filter(|(key, _)| *key != "retrain")
+        .map(|(_, method)| Arm {
+            name: method.name().to_owned(),
+            method,
+        })
+        .collect();
+    let clock = Instant::now();
+    let (bench, cases) = prepare(config)?;
+    let comparisons = run_arms(config, &bench, &cases, &arms, threads, progress)?;
+    let mut report = report(config, setting, &bench, &arms, &cases, &comparisons);
+    report.table.seconds = clock.elapsed().as_secs_f64();
+    report.table.machine = format!("cpu, {threads} threads");
+    Ok(Compared { report })
+}
+
+impl Compared {
+    /// Both, as one table; the second's settings are those of the first but for the data.
+    pub fn join(mut self, other: Self) -> Self {
+        let (mine, theirs) = (&mut self.report, other.report);
+        mine.table.scenarios.extend(theirs.table.scenarios);
+        mine.table.seconds += theirs.table.seconds;
+        mine.details.extend(theirs.details);
+        mine.config
+            .push_str("\n# ---- the next part of the table is a run of its own ----\n\n");
+        mine.config.push_str(&theirs.config);
+        self
+    }
+}
+
+/// Opens the data and finds the rows of every scenario and seed.
+pub fn prepare(config: &Config) -> Result<(Bench, Vec<Vec<Case>>)> {
+    let data = config.open()?;
+    let network = config.network(&data);
+    let cases = config
+        .forget
+        .iter()
+        .map(|forget| {
+            config
+                .seeds
+                .iter()
+                .map(|&seed| forget.case(&data, seed))
+                .collect()
+        })
+        .collect::<Result<Vec<Vec<Case>>>>()?;
+    Ok((Bench::new(data, network, &Device::flex())?, cases))
+}
+
+/// Trains, retrains and unlearns.
+pub fn run_arms(
+    config: &Config,
+    bench: &Bench,
+    cases: &[Vec<Case>],
+    arms: &[Arm],
+    threads: usize,
+    progress: &mut dyn Progress,
+) -> Result<Vec<Comparison>> {
+    let plan = Plan {
+        bench,
+        recipe: &config.train,
+        snapshots: &config.snapshot_epochs(),
+        mia: config.mia,
+        seeds: &config.seeds,
+        cases,
+        arms,
+        retrains: config.retrains,
+        threads,
+    };
+    plan.run(progress)
+}
+
+fn stat(runs: &[&Run], value: impl Fn(&Run) -> f64) -> Stat {
+    Stat::of(&runs.iter().map(|run| value(run)).collect::<Vec<_>>())
+}
+
+fn row(method: &str, runs: &[&Run], is_truth: bool) -> Row {
+    let mut values = BTreeMap::from([
+        (Metric::Ra, stat(runs, |run| run.measured.scores.ra)),
+        (Metric::Ta, stat(runs, |run| run.measured.scores.ta)),
+        (Metric::Fa, stat(runs, |run| run.measured.scores.fa)),
+        (Metric::Mia, stat(runs, |run| run.measured.scores.mia)),
+    ]);
+    if !is_truth {
+        values.insert(Metric::AvgGap, stat(runs, |run| run.gap));
+        values.insert(Metric::Agreement, stat(runs, |run| run.agreement));
+    }
+    Row {
+        method: method.to_owned(),
+        values,
+        seconds: stat(runs, |run| run.seconds),
+        ..Row::default()
+    }
+}
+
+fn report(
+    config: &Config,
+    setting: Setting,
+    bench: &Bench,
+    arms: &[Arm],
+    cases: &[Vec<Case>],
+    comparisons: &[Comparison],
+) -> NetworkReport {
+    let mut scenarios = Vec::new();
+    let mut details = Vec::new();
+    for index in 0..config.forget.len() {
+        let here: Vec<&Comparison> = comparisons.iter().filter(|c| c.scenario == index).collect();
+        let Some(first) = here.first() else { continue };
+        let pick = |choose: &dyn for<'a> Fn(&'a Comparison) -> &'a Run| -> Vec<&Run> {
+            here.iter().map(|c| choose(c)).collect()
+        };
+        let retrain: Vec<&Run> = here.iter().flat_map(|c| &c.retrain).collect();
+        let mut rows = vec![row(RETRAIN, &retrain, true)];
+        if config.retrains > 1 {
+            rows.push(Row {
+                seconds: Stat::of(&[]),
+                ..row(NOISE_FLOOR, &retrain, false)
+            });
+        }
+        rows.push(Row {
+            seconds: Stat::of(&[]),
+            ..row(PRETRAINED, &pick(&|c| &c.original), false)
+        });
+        for (k, arm) in arms.iter().enumerate() {
+            let mut row = row(&arm.name, &pick(&move |c| &c.arms[k]), false);
+            row.time_ratio = Some(row.seconds.mean / rows[0].seconds.mean);
+            row.settings = flat(&arm.method.settings());
+            rows.push(row);
+        }
+        let case = &cases[index][0];
+        let name = match setting.names.get(index) {
+            Some(name) => name.clone(),
+            None => scenario_name(config, cases, index),
+        };
+        if let Some((table, dataset)) = setting.paper {
+            for row in &mut rows {
+                row.paper = paper::network(table, dataset, &name, &row.method);
+            }
+        }
+        scenarios.push(ScenarioTable {
+            name: name.clone(),
+            retained: case.split.retain.len(),
+            forgotten: case.split.forget.len(),
+            test: case.judged.ta.rows.len(),
+            over: BTreeMap::from([
+                (Metric::Ra, first.judged.ra.text.clone()),
+                (Metric::Ta, first.judged.ta.text.clone()),
+                (Metric::Fa, first.judged.fa.text.clone()),
+                (Metric::Mia, first.judged.forgotten.text.clone()),
+            ]),
+            rows,
+            ..ScenarioTable::default()
+        });
+        details.push(detail(name, first, &here, arms, &setting));
+    }
+    let network = &bench.network;
+    let settings = [
+        (
+            "data",
+            format!(
+                "{}, {} training and {} test images",
+                config.data.kind,
+                bench.train.set.len(),
+                bench.test.set.len()
+            ),
+        ),
+        (
+            "network",
+            format!("{}, {} features", network.architecture, network.features()),
+        ),
+        (
+            "training",
+            format!(
+                "{} epochs of {} rows, batch {}",
+                config.train.epochs,
+                bench.train.set.len(),
+                config.train.batch
+            ),
+        ),
+    ];
+    NetworkReport {
+        table: Table {
+            setting: setting.setting,
+            title: setting.title,
+            seeds: config.seeds.clone(),
+            scenarios,
+            notes: setting.notes,
+            command: setting.command,
+            version: crate::VERSION.to_owned(),
+            ..Table::default()
+        },
+        mia: config.mia,
+        settings: settings
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect(),
+        details,
+        config: config.to_toml(),
+    }
+}
+
+/// `random`, or `random (10 % at random)` where several scenarios of a run would have that name.
+fn scenario_name(config: &Config, cases: &[Vec<Case>], index: usize) -> String {
+    let name = cases[index][0].scenario.name();
+    let alike = cases.iter().filter(|case| case[0].scenario.name() == name);
+    if alike.count() == 1 {
+        name.to_owned()
+    } else {
+        format!("{name} ({})", config.forget[index].describe())
+    }
+}
+
+fn detail(
+    scenario: String,
+    first: &Comparison,
+    here: &[&Comparison],
+    arms: &[Arm],
+    setting: &Setting,
+) -> Detail {
+    let all = |choose: &dyn for<'a> Fn(&'a Comparison) -> &'a Run| -> Vec<f64> {
+        here.iter()
+            .flat_map(|c| choose(c).measured.forgotten.entropies())
+            .collect()
+    };
+    let mut forgotten = vec![
+        (RETRAIN.to_owned(), all(&|c| &c.retrain[0])),
+        (PRETRAINED.to_owned(), all(&|c| &c.original)),
+    ];
+    for (k, arm) in arms.iter().enumerate() {
+        forgotten.push((arm.name.clone(), all(&move |c| &c.arms[k])));
+    }
+    let start = first.original.measured.scores;
+    let curves = arms
+        .iter()
+        .zip(&first.arms)
+        .filter(|(_, run)| !run.curve.is_empty())
+        .map(|(arm, run)| {
+            let along = |start: f64, k: usize| -> Vec<f64> {
+                std::iter::once(start)
+                    .chain(run.curve.iter().map(|at| at[k]))
+                    .collect()
+            };
+            AccuracyCurve {
+                method: arm.name.clone(),
+                epochs: (0..=run.curve.len()).map(|epoch| epoch as f64).collect(),
+                ra: along(start.ra, 0),
+                ta: along(start.ta, 1),
+                fa: along(start.fa, 2),
+            }
+        })
+        .collect();
+    Detail {
+        scenario,
+        entropies: Entropies {
+            test_under_retrain: here
+                .iter()
+                .flat_map(|c| c.retrain[0].measured.test_entropies.clone())
+                .collect(),
+            forgotten,
+        },
+        curves,
+        tuning: setting.tuning.clone(),
+    }
+}
+
+/// Nested settings as `recipe.epochs` and the like.
+pub(crate) fn flat(table: &toml::Table) -> BTreeMap<String, String> {
+    fn add(prefix: &str, table: &toml::Table, out: &mut BTreeMap<String, String>) {
+        for (key, value) in table {
+            let name = if prefix.is_empty() {
+                key.clone()
+            } else {
+                format!("{prefix}.{key}")
+            };
+            match value {
+                toml::Value::Table(inner) => add(&name, inner, out),
+                other => {
+                    out.insert(name, other.to_string());
+                }
+            }
+        }
+    }
+    let mut out = BTreeMap::new();
+    add("", table, &mut out);
+    out
+}

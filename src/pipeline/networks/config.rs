@@ -1,0 +1,300 @@
+//! A run on networks as a file: data, network, training, what to forget, how, and what to measure.
+//!
+//! Every field has a default, and [`Config::to_toml`] writes all of them, so that the file beside an outcome gives the
+//! outcome again.
+//!
+//! ```
+//! use muso::pipeline::networks::Config;
+//! let config = Config::parse("seeds = [4]\n[data]\nkind = \"fashion\"\n", "example.toml".as_ref())?;
+//! assert_eq!(Config::parse(&config.to_toml(), "again.toml".as_ref())?, config);
+//! # Ok::<(), muso::Error>(())
+//! ```
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use muso_models::{Architecture, NetworkConfig};
+use serde::{Deserialize, Serialize};
+
+use crate::data::images::{self, Dataset, ImageSet, Kind, Normalisation};
+use crate::error::{Error, Result};
+use crate::evaluate::Mia;
+use crate::methods::networks::{METHODS, Method, find};
+use crate::train::{Recipe, Rule, Schedule};
+
+/// A whole run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Config {
+    /// One repetition for each.
+    pub seeds: Vec<u64>,
+    /// Which membership attack.
+    pub mia: Mia,
+    /// How many models are retrained, each in its own order of the rows; Retrain is their mean.
+    pub retrains: usize,
+    /// Parts of the training run at which the network is kept.
+    pub snapshots: Vec<f64>,
+    /// The images.
+    pub data: Data,
+    /// The network.
+    pub network: Net,
+    /// How it is trained, and retrained.
+    pub train: Recipe,
+    /// Whether and when `muso train` stops before its last epoch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub early_stop: Option<EarlyStop>,
+    /// What is forgotten; a run may have several scenarios.
+    pub forget: Vec<Forget>,
+    /// The methods to run with their settings; none named means all with their defaults.
+    pub methods: BTreeMap<String, toml::Table>,
+}
+
+/// Training stops when the accuracy on rows that it does not see has not risen for a while, and the best network wins.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct EarlyStop {
+    /// Epochs without a rise.
+    pub patience: usize,
+    /// Share of the training rows that is held out.
+    pub hold_out: f64,
+}
+
+/// The images.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Data {
+    /// Which data set.
+    pub kind: Kind,
+    /// Where it is; the embedded one needs none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+    /// Side to which the images of a plain folder are scaled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image_size: Option<usize>,
+    /// Only the first so many training and test rows of each class, the finest that the set has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per_class: Option<[usize; 2]>,
+    /// Other than the data set's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub normalisation: Option<Normalisation>,
+}
+
+/// The network.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Net {
+    /// Which one.
+    pub architecture: Architecture,
+    /// Channels of its first stage, if not the usual number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub width: Option<usize>,
+}
+
+/// One thing to forget.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub enum Forget {
+    /// A class, by name or number; in a set with coarse and fine classes, a fine one is a sub-class.
+    Class(String),
+    /// A share of a class.
+    PartOfClass(String, f64),
+    /// A share of all rows, drawn at random.
+    Random(f64),
+    /// The rows that a file lists.
+    Rows(PathBuf),
+    /// Another class for each seed: the seed modulo the number of classes.
+    ClassBySeed,
+    /// A share of that class.
+    PartOfClassBySeed(f64),
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            seeds: vec![0],
+            mia: Mia::default(),
+            retrains: 2,
+            snapshots: vec![0.05, 0.1, 0.2, 0.4],
+            data: Data::default(),
+            network: Net::default(),
+            train: Recipe {
+                epochs: 25,
+                batch: 64,
+                rule: Rule::Adam,
+                learning_rate: 1e-3,
+                schedule: Schedule::Cosine,
+                ..Recipe::default()
+            },
+            early_stop: None,
+            forget: vec![Forget::Random(0.1)],
+            methods: BTreeMap::new(),
+        }
+    }
+}
+
+impl Default for Data {
+    fn default() -> Self {
+        Self {
+            kind: Kind::Fashion,
+            path: None,
+            image_size: None,
+            per_class: None,
+            normalisation: None,
+        }
+    }
+}
+
+impl Default for Net {
+    fn default() -> Self {
+        Self {
+            architecture: Architecture::SmallCnn,
+            width: None,
+        }
+    }
+}
+
+impl Config {
+    /// Reads the text of a file that is named in errors.
+    pub fn parse(text: &str, path: &Path) -> Result<Self> {
+        let config: Self = toml::from_str(text).map_err(|error| {
+            let line = error
+                .span()
+                .map(|span| text[..span.start.min(text.len())].lines().count().max(1));
+            let place = line.map_or(String::new(), |line| format!("line {line}: "));
+            let said = error.message().lines().collect::<Vec<_>>().join(" ");
+            Error::format(path, format!("{place}{said}"), "a muso configuration")
+        })?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Reads a file.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, "read", e))?;
+        Self::parse(&text, path)
+    }
+
+    /// Every field, defaults included.
+    pub fn to_toml(&self) -> String {
+        let mut full = self.clone();
+        full.methods = match self.methods() {
+            Ok(methods) => methods
+                .iter()
+                .map(|(key, method)| ((*key).to_owned(), method.settings()))
+                .collect(),
+            Err(_) => self.methods.clone(),
+        };
+        toml::to_string(&full).unwrap_or_else(|error| format!("# not representable: {error}\n"))
+    }
+
+    /// Refuses what cannot be run, naming the field.
+    pub fn check(&self) -> Result<()> {
+        self.train.check()?;
+        if self.seeds.is_empty() {
+            return Err(Error::Parameter {
+                name: "seeds",
+                value: "[]".into(),
+                expected: "at least one seed".into(),
+            });
+        }
+        if let Some(stop) = &self.early_stop
+            && !(stop.hold_out > 0.0 && stop.hold_out < 1.0)
+        {
+            return Err(Error::Parameter {
+                name: "early-stop.hold-out",
+                value: stop.hold_out.to_string(),
+                expected: "a share of the rows, above 0 and below 1".into(),
+            });
+        }
+        if let Some(part) = self.snapshots.iter().find(|p| !(**p > 0.0 && **p < 1.0)) {
+            return Err(Error::Parameter {
+                name: "snapshots",
+                value: part.to_string(),
+                expected: "parts of the training run, above 0 and below 1".into(),
+            });
+        }
+        self.methods().map(|_| ())
+    }
+
+    /// The methods that were asked for, by key, in the order of tables.
+    pub fn methods(&self) -> Result<Vec<(&'static str, Box<dyn Method>)>> {
+        for name in self.methods.keys() {
+            find(name)?;
+        }
+        METHODS
+            .iter()
+            .filter(|entry| self.methods.is_empty() || self.methods.contains_key(entry.key))
+            .map(|entry| {
+                let settings = self.methods.get(entry.key).cloned().unwrap_or_default();
+                Ok((entry.key, entry.with(settings)?))
+            })
+            .collect()
+    }
+
+    /// Keeps only the methods of these names.
+    pub fn choose(&mut self, names: &[String]) -> Result<()> {
+        let mut chosen = BTreeMap::new();
+        for name in names {
+            let key = find(name)?.key.to_owned();
+            let settings = self.methods.get(&key).cloned().unwrap_or_default();
+            chosen.insert(key, settings);
+        }
+        self.methods = chosen;
+        Ok(())
+    }
+
+    /// Opens the data set.
+    pub fn open(&self) -> Result<Dataset> {
+        let folder = self.data.path.as_deref();
+        let mut data = match self.data.image_size {
+            Some(size) => images::open_resized(self.data.kind, folder, size)?,
+            None => images::open(self.data.kind, folder)?,
+        };
+        if let Some([train, test]) = self.data.per_class {
+            data.train = first_of_each(&data.train, train)?;
+            data.test = first_of_each(&data.test, test)?;
+        }
+        if let Some(normalisation) = &self.data.normalisation {
+            data.normalisation = normalisation.clone();
+        }
+        Ok(data)
+    }
+
+    /// The network for a data set.
+    pub fn network(&self, data: &Dataset) -> NetworkConfig {
+        let classes = data.train.classes().len();
+        let network = NetworkConfig::new(self.network.architecture, classes, data.train.shape());
+        match self.network.width {
+            Some(width) => network.with_width(width),
+            None => network,
+        }
+    }
+
+    /// The epochs after which a snapshot is kept.
+    pub fn snapshot_epochs(&self) -> Vec<usize> {
+        let epochs = self.train.epochs;
+        let mut list: Vec<usize> = self
+            .snapshots
+            .iter()
+            .map(|part| ((part * epochs as f64).round() as usize).max(1))
+            .filter(|&epoch| epoch < epochs)
+            .collect();
+        list.sort_unstable();
+        list.dedup();
+        list
+    }
+}
+
+/// The first `count` rows of each class, in the order of the set.
+fn first_of_each(set: &ImageSet, count: usize) -> Result<ImageSet> {
+    let labels = set.fine().map_or(set.labels(), |(labels, _)| labels);
+    let mut taken: BTreeMap<i64, usize> = BTreeMap::new();
+    let rows: Vec<usize> = (0..labels.len())
+        .filter(|&row| {
+            let seen = taken.entry(labels[row]).or_default();
+            *seen += 1;
+            *seen <= count
+        })
+        .collect();
+    set.subset(&rows)
+}

@@ -1,0 +1,363 @@
+//! A training run in a folder: what `muso train` writes and `muso unlearn` reads.
+//!
+//! ```text
+//! config.toml             every setting, so that the run can be repeated
+//! initial.safetensors     the weights that training started from
+//! snapshot-0003.safetensors …   the network after that many epochs
+//! log.csv                 epoch, mean loss, validation accuracy
+//! session.safetensors     while it is not finished: all that the next step depends on
+//! model.safetensors       the trained network, once it is
+//! ```
+//!
+//! Every file appears whole or not at all. A run that was stopped at any step goes on to the same bytes.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use muso_models::{Network, NetworkConfig, StateDict};
+
+use super::config::Config;
+use super::experiment::Bench;
+use crate::data::OutputFile;
+use crate::data::checkpoint::{read_checkpoint, write_state};
+use crate::data::images::shuffled;
+use crate::error::{Error, Result};
+use crate::features::Feed;
+use crate::methods::networks::Snapshot;
+use crate::progress::Progress;
+use crate::train::{RowTargets, Session, Watch, stream};
+
+const CONFIG: &str = "config.toml";
+const INITIAL: &str = "initial.safetensors";
+const SESSION: &str = "session.safetensors";
+const BEST: &str = "best.safetensors";
+const MODEL: &str = "model.safetensors";
+const LOG: &str = "log.csv";
+/// Metadata key of the network's make.
+const MAKE: &str = "muso.network";
+/// Metadata key of the log so far.
+const LOG_KEY: &str = "muso.log";
+
+/// The folder of a run.
+#[derive(Clone, Debug)]
+pub struct Folder {
+    path: PathBuf,
+}
+
+/// A run that is finished.
+pub struct Finished {
+    /// Its settings.
+    pub config: Config,
+    /// Before.
+    pub initial: Network,
+    /// After.
+    pub model: Network,
+    /// In between, by ascending epoch.
+    pub snapshots: Vec<Snapshot>,
+}
+
+/// One line of the log.
+#[derive(Clone, Debug, PartialEq)]
+struct Line {
+    epoch: usize,
+    loss: f64,
+    validation: Option<f64>,
+}
+
+impl Folder {
+    /// A folder that may not be there yet.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    fn snapshot(&self, epoch: usize) -> PathBuf {
+        self.file(&format!("snapshot-{epoch:04}.safetensors"))
+    }
+
+    /// The settings of the run.
+    pub fn config(&self) -> Result<Config> {
+        Config::read(&self.file(CONFIG))
+    }
+
+    /// Makes the folder and writes the settings.
+    ///
+    /// # Errors
+    /// If there is a run in it already.
+    pub fn create(&self, config: &Config) -> Result<()> {
+        for name in [CONFIG, SESSION, MODEL] {
+            if self.file(name).exists() {
+                return Err(Error::format(
+                    &self.path,
+                    format!("the folder already has a run in it ({name})"),
+                    "a new folder, or --resume to go on with this one",
+                ));
+            }
+        }
+        fs::create_dir_all(&self.path).map_err(|e| Error::io(&self.path, "create", e))?;
+        put(&self.file(CONFIG), config.to_toml().as_bytes())
+    }
+
+    /// Trains to the end, from the start or from where an earlier run stopped, and writes the model.
+    ///
+    /// # Errors
+    /// [`Error::Paused`] when `progress` asks to stop; everything up to that step is saved.
+    pub fn train(
+        &self,
+        config: &Config,
+        bench: &Bench,
+        progress: &mut dyn Progress,
+    ) -> Result<Network> {
+        let seed = config.seeds[0];
+        let initial = bench.initial(seed)?;
+        let make = make_text(&bench.network);
+        let rows: Vec<usize> = (0..bench.train.set.len()).collect();
+        let (rows, held_out) = hold_out(rows, config, seed);
+        let session_file = self.file(SESSION);
+        let (mut session, mut log) = if session_file.exists() {
+            let (arrays, texts) = read_checkpoint(&session_file)?;
+            let like = initial;
+            let device = &bench.train.device;
+            let session = Session::from_state(like, &arrays, &texts, &session_file, device)?;
+            if session.recipe != config.train {
+                return Err(Error::format(
+                    &session_file,
+                    "it was trained by another recipe than config.toml has",
+                    "the config.toml that the run began with",
+                ));
+            }
+            (
+                session,
+                parse_log(texts.get(LOG_KEY).map_or("", String::as_str)),
+            )
+        } else {
+            self.write_network(INITIAL, &initial, &make)?;
+            let session = Session::new(initial, config.train.clone(), stream(seed, 0x7124));
+            (session, Vec::new())
+        };
+
+        let targets = RowTargets::new(bench.train.set.labels(), bench.network.classes);
+        let keep = config.snapshot_epochs();
+        let patience = config.early_stop.as_ref().map(|stop| stop.patience);
+        let mut watch = Reporting(progress);
+        while !session.is_finished() && !stale(&log, patience) {
+            let mut loss = |step: &crate::train::Step<'_>| targets.loss(step);
+            let outcome = session.advance(&bench.train, &rows, None, &mut loss, None, &mut watch);
+            if let Err(Error::Interrupted) = outcome {
+                self.save(&session, &log, &make)?;
+                return Err(Error::Paused {
+                    folder: self.path.clone(),
+                });
+            }
+            outcome?;
+            let validation = match &held_out[..] {
+                [] => None,
+                rows => Some(accuracy(&bench.train, &session.network, rows)?),
+            };
+            log.push(Line {
+                epoch: session.epoch,
+                loss: session.loss,
+                validation,
+            });
+            if keep.contains(&session.epoch) {
+                let name = self.snapshot(session.epoch);
+                self.write_network_to(&name, &session.network, &make)?;
+            }
+            if patience.is_some() && best(&log) == Some(log.len() - 1) {
+                self.write_network(BEST, &session.network, &make)?;
+            }
+            self.save(&session, &log, &make)?;
+        }
+
+        let network = match patience {
+            Some(_) => {
+                let path = self.file(BEST);
+                load_into(session.network.clone(), &path)?
+            }
+            None => session.network,
+        };
+        self.write_network(MODEL, &network, &make)?;
+        for done in [SESSION, BEST] {
+            let path = self.file(done);
+            if path.exists() {
+                fs::remove_file(&path).map_err(|e| Error::io(&path, "remove", e))?;
+            }
+        }
+        Ok(network)
+    }
+
+    fn save(&self, session: &Session, log: &[Line], make: &str) -> Result<()> {
+        let (arrays, mut texts) = session.state();
+        let text = log_text(log);
+        texts.insert(MAKE.to_owned(), make.to_owned());
+        texts.insert(LOG_KEY.to_owned(), text.clone());
+        write(&self.file(SESSION), &arrays, &texts)?;
+        put(&self.file(LOG), text.as_bytes())
+    }
+
+    fn write_network(&self, name: &str, network: &Network, make: &str) -> Result<()> {
+        self.write_network_to(&self.file(name), network, make)
+    }
+
+    fn write_network_to(&self, path: &Path, network: &Network, make: &str) -> Result<()> {
+        let texts = BTreeMap::from([(MAKE.to_owned(), make.to_owned())]);
+        write(path, &network.state(), &texts)
+    }
+
+    /// Reads a finished run.
+    pub fn open(&self, bench: &Bench) -> Result<Finished> {
+        let config = self.config()?;
+        let model = self.file(MODEL);
+        if !model.exists() {
+            return Err(Error::format(
+                &self.path,
+                "the run is not finished (no model.safetensors)",
+                "a finished run; `muso train --resume` goes on with this one",
+            ));
+        }
+        let blank = bench.initial(0)?;
+        let mut snapshots = Vec::new();
+        for epoch in config.snapshot_epochs() {
+            let path = self.snapshot(epoch);
+            if path.exists() {
+                snapshots.push(Snapshot {
+                    epoch,
+                    network: load_into(blank.clone(), &path)?,
+                });
+            }
+        }
+        Ok(Finished {
+            initial: load_into(blank.clone(), &self.file(INITIAL))?,
+            model: load_into(blank, &model)?,
+            snapshots,
+            config,
+        })
+    }
+}
+
+struct Reporting<'a>(&'a mut dyn Progress);
+
+impl Watch for Reporting<'_> {
+    fn rows(&mut self, done: u64, total: u64) -> bool {
+        self.0.at("training", done, total)
+    }
+}
+
+/// The training rows without those that early stopping watches, and those.
+fn hold_out(rows: Vec<usize>, config: &Config, seed: u64) -> (Vec<usize>, Vec<usize>) {
+    let Some(stop) = &config.early_stop else {
+        return (rows, Vec::new());
+    };
+    let count = ((stop.hold_out * rows.len() as f64).ceil() as usize).clamp(1, rows.len() - 1);
+    let mut order = shuffled(&rows, stream(seed, 0x401D));
+    let mut kept = order.split_off(count);
+    kept.sort_unstable();
+    order.sort_unstable();
+    (kept, order)
+}
+
+fn accuracy(feed: &Feed, network: &Network, rows: &[usize]) -> Result<f64> {
+    let found = feed.extract(network, rows, &mut ())?.predictions();
+    let right = found
+        .iter()
+        .zip(feed.labels(rows))
+        .filter(|(a, b)| **a == *b);
+    Ok(100.0 * right.count() as f64 / rows.len() as f64)
+}
+
+/// The line with the highest validation accuracy, the first where several are equal.
+fn best(log: &[Line]) -> Option<usize> {
+    let value = |line: &Line| line.validation.unwrap_or(f64::NEG_INFINITY);
+    (0..log.len()).reduce(|best, i| {
+        if value(&log[i]) > value(&log[best]) {
+            i
+        } else {
+            best
+        }
+    })
+}
+
+/// Whether the best epoch is further back than patience allows.
+fn stale(log: &[Line], patience: Option<usize>) -> bool {
+    match (patience, best(log)) {
+        (Some(patience), Some(best)) => log.len() - 1 - best >= patience,
+        _ => false,
+    }
+}
+
+fn log_text(log: &[Line]) -> String {
+    let mut text = String::from("epoch,loss,validation\n");
+    for line in log {
+        let validation = line.validation.map_or(String::new(), |v| v.to_string());
+        text.push_str(&format!("{},{},{validation}\n", line.epoch, line.loss));
+    }
+    text
+}
+
+fn parse_log(text: &str) -> Vec<Line> {
+    let parse = |line: &str| {
+        let mut fields = line.split(',');
+        Some(Line {
+            epoch: fields.next()?.parse().ok()?,
+            loss: fields.next()?.parse().ok()?,
+            validation: fields.next()?.parse().ok(),
+        })
+    };
+    text.lines().skip(1).filter_map(parse).collect()
+}
+
+/// The make of a network as a text for a file's metadata.
+pub fn make_text(network: &NetworkConfig) -> String {
+    toml::to_string(network).unwrap_or_default()
+}
+
+/// Reads a checkpoint, in any format, into a network of the same make.
+pub fn load_into(like: Network, path: &Path) -> Result<Network> {
+    let (arrays, _) = read_checkpoint(path)?;
+    like.load(&arrays).map_err(|error| {
+        Error::format(path, error.to_string(), "a checkpoint of this architecture")
+    })
+}
+
+/// Writes a network with a note of its make.
+pub fn write_model(path: &Path, network: &Network, make: &NetworkConfig) -> Result<()> {
+    let texts = BTreeMap::from([(MAKE.to_owned(), make_text(make))]);
+    write(path, &network.state(), &texts)
+}
+
+/// What a checkpoint says or shows that its network is.
+pub fn make_of(path: &Path) -> Result<NetworkConfig> {
+    let (arrays, texts) = read_checkpoint(path)?;
+    if let Some(text) = texts.get(MAKE) {
+        return toml::from_str(text).map_err(|e| {
+            Error::format(
+                path,
+                format!("`{MAKE}`: {}", e.message()),
+                "a make that muso wrote",
+            )
+        });
+    }
+    NetworkConfig::guess(&arrays)
+        .map_err(|e| Error::format(path, e.to_string(), "a network whose make shows, or --arch"))
+}
+
+fn write(path: &Path, arrays: &StateDict, texts: &BTreeMap<String, String>) -> Result<()> {
+    let mut file = OutputFile::create(path)?;
+    write_state(&mut file, arrays, texts)?;
+    file.commit()
+}
+
+fn put(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut file = OutputFile::create(path)?;
+    file.put(bytes)?;
+    file.commit()
+}

@@ -1,0 +1,322 @@
+//! `train`, `unlearn`, `evaluate` and `compare` from end to end, on the embedded images and a very narrow network.
+
+use std::fs;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::{Case, JSON, Run, one_line, tensor_names};
+
+fn train(case: &Case, folder: &str) -> Run {
+    Run::new(case, "train")
+        .set("--out", folder)
+        .set("--width", 2)
+        .set("--epochs", 1)
+        .set("--batch", 100)
+}
+
+/// The files of a run's folder with their bytes.
+fn folder(case: &Case, name: &str) -> Vec<(String, Vec<u8>)> {
+    let mut files: Vec<(String, Vec<u8>)> = fs::read_dir(case.path(name))
+        .unwrap()
+        .map(|entry| {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            (name, fs::read(path).unwrap())
+        })
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn train_unlearn_evaluate() {
+    let case = Case::empty();
+    let said = train(&case, "run").succeeds();
+    assert!(
+        said.starts_with("test accuracy ") && said.contains("run/model.safetensors"),
+        "{said}"
+    );
+    let names = tensor_names(&case.path("run/model.safetensors"));
+    assert!(names.iter().any(|name| name == "conv1.weight"), "{names:?}");
+
+    let unlearn = Run::new(&case, "unlearn")
+        .set("--run", "run")
+        .set("--forget-class", "Sneaker")
+        .set("--out", "new.safetensors")
+        .set("--json", JSON);
+    let said = unlearn
+        .set("--method", "amnesiac")
+        .set("--set", "recipe.epochs=1")
+        .succeeds();
+    assert!(
+        said.contains("Amnesiac") && said.contains("without class “Sneaker”"),
+        "{said}"
+    );
+    let report = case.json();
+    assert_eq!(report["settings"]["recipe.epochs"], "1");
+    assert_eq!(report["models"][0]["name"], "before");
+    let before = report["models"][1]["ta"].as_f64().unwrap();
+
+    // The same numbers from the file alone: what the network is stands in it.
+    let evaluate = Run::new(&case, "evaluate")
+        .set("--model", "new.safetensors")
+        .set("--json", JSON);
+    let forget = evaluate
+        .set("--forget-class", "sneaker")
+        .set("--reference", "run/model.safetensors");
+    forget.succeeds();
+    let report = case.json();
+    assert_eq!(report["models"][1]["name"], "new.safetensors");
+    assert_eq!(report["models"][1]["ta"].as_f64().unwrap(), before);
+    assert!(report["models"][1]["avg_gap"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn one_seed_gives_one_result() {
+    let case = Case::empty();
+    for (name, threads, seed) in [("a", 1, 5), ("b", 1, 5), ("c", 2, 5), ("d", 1, 6)] {
+        train(&case, name)
+            .set("--threads", threads)
+            .set("--seed", seed)
+            .succeeds();
+    }
+    let of = |name: &str| folder(&case, name);
+    assert!(of("a") == of("b"), "two runs with one seed differ");
+    assert!(of("a") == of("c"), "the number of threads shows");
+    let model = |name: &str| fs::read(case.path(&format!("{name}/model.safetensors"))).unwrap();
+    assert!(model("a") != model("d"), "the seed does nothing");
+}
+
+#[test]
+fn interrupted_and_resumed_is_as_if_never_interrupted() {
+    let case = Case::empty();
+    let long = |name: &str| {
+        train(&case, name)
+            .set("--epochs", 6)
+            .set("--batch", 20)
+            .flag("--augment")
+    };
+    long("whole").succeeds();
+    let mut child = long("parts").spawn();
+    let snapshot = case.path("parts/session.safetensors");
+    let start = Instant::now();
+    while !snapshot.exists() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+        assert!(
+            start.elapsed() < Duration::from_secs(60),
+            "no session after a minute"
+        );
+        sleep(Duration::from_millis(2));
+    }
+    let sent = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status()
+        .unwrap();
+    assert!(sent.success());
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    assert_eq!(
+        said,
+        "muso: interrupted; the run so far is in parts, and --resume goes on with it\n"
+    );
+    assert!(case.path("parts/session.safetensors").exists());
+    assert!(!case.path("parts/model.safetensors").exists());
+
+    let again = one_line(&long("parts").output(), &["parts", "--resume"]);
+    assert!(again.contains("already has a run"), "{again}");
+    Run::new(&case, "train").set("--resume", "parts").succeeds();
+    assert!(folder(&case, "whole") == folder(&case, "parts"));
+}
+
+#[test]
+fn compare_shows_every_method() {
+    let case = Case::empty();
+    case.write(
+        "few.toml",
+        b"retrains = 1\nforget = [{ random = 0.1 }]\n[data]\nkind = \"fashion\"\nper-class = [20, 10]\n\
+          [network]\narchitecture = \"small-cnn\"\nwidth = 2\n[train]\nepochs = 1\n",
+    );
+    let run = Run::new(&case, "compare")
+        .set("--config", "few.toml")
+        .set("--report", "report.html")
+        .set("--json", JSON)
+        .set("--methods", "fine-tune,muso,muso-s");
+    let said = run.succeeds();
+    for word in [
+        "Retrain",
+        "Pre-trained",
+        "Fine-tune",
+        "MUSO-S",
+        "AvgGap",
+        "report.html",
+    ] {
+        assert!(said.contains(word), "no {word} in {said}");
+    }
+    let report = case.json();
+    let rows = report["scenarios"][0]["rows"].as_array().unwrap();
+    let methods: Vec<&str> = rows
+        .iter()
+        .map(|row| row["method"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        methods,
+        ["Retrain", "Pre-trained", "Fine-tune", "MUSO", "MUSO-S"]
+    );
+    assert!(rows[3]["mean"]["avg_gap"].is_number());
+    // The configuration in the outcome gives the outcome again.
+    case.write("again.toml", report["config"].as_str().unwrap().as_bytes());
+    let first = rows.clone();
+    Run::new(&case, "compare")
+        .set("--config", "again.toml")
+        .set("--json", JSON)
+        .set("--threads", 1)
+        .succeeds();
+    let second = case.json()["scenarios"][0]["rows"]
+        .as_array()
+        .unwrap()
+        .clone();
+    for (a, b) in first.iter().zip(&second) {
+        assert_eq!(a["mean"], b["mean"], "{}", a["method"]);
+    }
+}
+
+#[test]
+fn bad_input_is_refused_in_one_line() {
+    let case = Case::empty();
+    train(&case, "run").succeeds();
+    let unlearn = || {
+        Run::new(&case, "unlearn")
+            .set("--run", "run")
+            .set("--forget-class", "sneaker")
+            .set("--out", "new.safetensors")
+    };
+    fs::create_dir_all(case.path("empty/train")).unwrap();
+    fs::create_dir_all(case.path("empty/test")).unwrap();
+    case.write("not-a-model.th", b"PK\x03\x04 this is no archive");
+    case.write("short.safetensors", b"\x10\0\0\0\0\0\0\0{");
+    case.write("ids.txt", b"1\n2\n99999\n");
+    case.write("typo.toml", b"[train]\nlaerning-rate = 0.1\n");
+    let before = case.snapshot();
+    let refused: Vec<(Run, &[&str])> = vec![
+        (
+            unlearn().set("--forget-class", "snaeker"),
+            &["snaeker", "Sneaker", "10 classes"],
+        ),
+        (unlearn().set("--forget-class", "10"), &["10"]),
+        (
+            unlearn().without("--forget-class"),
+            &["--forget-class", "what to forget"],
+        ),
+        (unlearn().set("--method", "magic"), &["magic", "muso-s"]),
+        (unlearn().set("--set", "recipe.epohcs=3"), &["epohcs"]),
+        (
+            unlearn().set("--set", "recipe.epochs"),
+            &["--set", "KEY=VALUE"],
+        ),
+        (
+            unlearn().set("--set", "snapshot=early"),
+            &["methods.muso-s", "early"],
+        ),
+        (
+            unlearn()
+                .without("--forget-class")
+                .set("--forget-random", "1.5"),
+            &["1.5"],
+        ),
+        (
+            unlearn()
+                .without("--forget-class")
+                .set("--forget", "ids.txt"),
+            &["ids.txt", "99999"],
+        ),
+        (
+            unlearn().set("--run", "nowhere"),
+            &["nowhere", "config.toml"],
+        ),
+        (
+            unlearn().set("--out", "no/such/place.safetensors"),
+            &["no/such/place.safetensors"],
+        ),
+        (
+            unlearn().without("--run").set("--model", "not-a-model.th"),
+            &["not-a-model.th"],
+        ),
+        (
+            unlearn()
+                .without("--run")
+                .set("--model", "short.safetensors"),
+            &["short.safetensors"],
+        ),
+        (
+            unlearn()
+                .without("--run")
+                .set("--model", "run/model.safetensors")
+                .set("--arch", "resnet20"),
+            &[
+                "run/model.safetensors",
+                "conv1.weight",
+                "[16, 1, 3, 3]",
+                "[2, 1, 3, 3]",
+            ],
+        ),
+        (train(&case, "other").set("--data", "cifar11"), &["cifar11"]),
+        (
+            train(&case, "other").set("--data", "cifar10"),
+            &["cifar10", "folder"],
+        ),
+        (
+            train(&case, "other")
+                .set("--data", "folder")
+                .set("--data-path", "empty"),
+            &["empty"],
+        ),
+        (train(&case, "other").set("--lr", "-1"), &["-1"]),
+        (train(&case, "other").set("--batch", 0), &["batch"]),
+        (
+            train(&case, "other").set("--config", "typo.toml"),
+            &["typo.toml", "line 2", "laerning-rate"],
+        ),
+        (
+            train(&case, "other").set("--arch", "alexnet"),
+            &["alexnet", "resnet18"],
+        ),
+        (train(&case, "run"), &["run", "--resume"]),
+        (Run::new(&case, "train").set("--resume", "run2"), &["run2"]),
+        (
+            Run::new(&case, "evaluate").set("--model", "none.th"),
+            &["none.th"],
+        ),
+        (
+            Run::new(&case, "compare").set("--methods", "muso,magic"),
+            &["magic"],
+        ),
+        (Run::new(&case, "reproduce table2"), &["--data-path"]),
+    ];
+    for (run, words) in refused {
+        one_line(&run.output(), words);
+    }
+    assert!(case.snapshot() == before, "something was written");
+}
+
+/// A file that cannot grow: the run ends with one line, and no half of a file stays.
+#[test]
+#[cfg(unix)]
+fn a_full_disk_is_said_and_leaves_no_half_files() {
+    let case = Case::empty();
+    // Blocks of 512 bytes in sh: enough for the configuration, not for a network.
+    let script = "trap '' XFSZ; ulimit -f 8; exec \"$0\" \"$@\"";
+    let output = Command::new("sh")
+        .current_dir(case.dir.path())
+        .args(["-c", script, env!("CARGO_BIN_EXE_muso")])
+        .args(["train", "--width", "8", "--epochs", "1", "--out", "run"])
+        .output()
+        .unwrap();
+    one_line(&output, &["run/initial.safetensors", "cannot write"]);
+    let names: Vec<String> = folder(&case, "run")
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    assert_eq!(names, ["config.toml"]);
+}
