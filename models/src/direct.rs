@@ -152,23 +152,21 @@ pub(crate) struct Place {
 }
 
 impl Activation {
-    /// Zeros.
-    pub(crate) fn new(
+    /// A shape without values.
+    pub(crate) fn shaped(
         count: usize,
         [height, width]: [usize; 2],
         channels: usize,
         border: usize,
     ) -> Self {
-        let mut new = Self {
+        Self {
             values: Vec::new(),
             count,
             height,
             width,
             channels,
             border,
-        };
-        new.values = vec![0.0; count * new.image()];
-        new
+        }
     }
 
     /// Takes on a shape. The border is zero, the rest is anything.
@@ -220,11 +218,6 @@ impl Activation {
             border,
             ..*self
         }
-    }
-
-    /// Zeros of the same shape with another border.
-    pub(crate) fn zeros(&self, border: usize) -> Self {
-        Self::new(self.count, self.size(), self.channels, border)
     }
 
     /// Where a line is, without its border.

@@ -58,10 +58,48 @@ const STRETCH: usize = 256;
 /// among tasks instead of the batch.
 const PARTS: usize = 8;
 const SHARED: usize = 1 << 18;
+/// Blocks of output channels in a task of the latter kind.
+const TOGETHER: usize = 4;
 
 /// What passes leave behind for the way back.
+///
+/// A tape may be used for one step after another, and is then faster: it keeps the memory of the steps before.
 #[derive(Debug, Default)]
-pub struct Tape(RefCell<Vec<Pass>>);
+pub struct Tape {
+    passes: RefCell<Vec<Pass>>,
+    spare: Spare,
+}
+
+/// Memory to be used again: fresh pages cost as much as the arithmetic on them.
+#[derive(Debug, Default)]
+struct Spare(RefCell<Vec<Vec<f32>>>);
+
+impl Spare {
+    /// An activation whose border is zero and whose other values are anything.
+    fn take(&self, count: usize, size: [usize; 2], channels: usize, border: usize) -> Activation {
+        let mut new = Activation::shaped(count, size, channels, border);
+        let length = count * new.image();
+        let mut spare = self.0.borrow_mut();
+        // One that is much too large is needed elsewhere.
+        let fits = (0..spare.len())
+            .filter(|&i| (length..=2 * length).contains(&spare[i].capacity()))
+            .min_by_key(|&i| spare[i].capacity());
+        new.values = fits.map_or_else(Vec::new, |i| spare.swap_remove(i));
+        new.reset(count, size, channels, border);
+        new
+    }
+
+    fn zeros(&self, like: &Activation) -> Activation {
+        let mut new = self.take(like.count, like.size(), like.channels, 0);
+        let parts = new.values.par_chunks_mut(1 << 16);
+        parts.for_each(|values| values.fill(0.0));
+        new
+    }
+
+    fn give(&self, activation: Activation) {
+        self.0.borrow_mut().push(activation.values);
+    }
+}
 
 #[derive(Debug)]
 struct Pass {
@@ -87,7 +125,8 @@ impl Network {
         }
         let [count, channels, height, width] = images.dims();
         let image = [channels, height, width];
-        let (record, rows, statistics) = Record::new(self, &values(images), image, mode);
+        let (record, rows, statistics) =
+            Record::new(self, &values(images), image, mode, &tape.spare);
         if let Mode::Train(noted) = mode {
             for (mean, variance) in statistics {
                 let tensor = |values: Vec<f32>| {
@@ -100,7 +139,7 @@ impl Network {
         let features = rows.len() / count.max(1);
         let rows = Tensor::from_data(TensorData::new(rows, [count, features]), &device);
         let rows: Tensor<2> = rows.autodiff().require_grad();
-        tape.0.borrow_mut().push(Pass {
+        tape.passes.borrow_mut().push(Pass {
             rows: rows.clone(),
             record,
         });
@@ -109,15 +148,17 @@ impl Network {
 }
 
 impl Tape {
-    /// The gradient of every trainable parameter, flat, in the order of [`params::weights`].
-    pub fn gradients(self, network: &Network, gradients: &Gradients) -> Vec<Tensor<1>> {
+    /// The gradient of every trainable parameter, flat, in the order of [`params::weights`]. The tape is empty afterwards.
+    pub fn gradients(&self, network: &Network, gradients: &Gradients) -> Vec<Tensor<1>> {
         let mut found = params::gradients(network, gradients);
-        for pass in self.0.into_inner() {
+        for pass in self.passes.take() {
             let Some(rows) = pass.rows.grad(gradients) else {
+                pass.record.end(&self.spare);
                 continue;
             };
             let device = rows.device();
-            let below = pass.record.backward(&values(rows));
+            let below = pass.record.backward(&values(rows), &self.spare);
+            pass.record.end(&self.spare);
             for (sum, gradient) in found.iter_mut().zip(below) {
                 let length = gradient.len();
                 let gradient = Tensor::from_data(TensorData::new(gradient, [length]), &device);
@@ -403,12 +444,13 @@ impl Record {
         images: &[f32],
         image: [usize; 3],
         mode: Mode<'_>,
+        spare: &Spare,
     ) -> (Self, Vec<f32>, Vec<(Vec<f32>, Vec<f32>)>) {
         let graph = Graph::new(network);
         let [channels, height, width] = image;
         let size = channels * height * width;
-        let mut first =
-            Activation::new(images.len() / size, [height, width], channels, graph.border);
+        let count = images.len() / size;
+        let mut first = spare.take(count, [height, width], channels, graph.border);
         for (i, image) in images.chunks_exact(size).enumerate() {
             transpose(image, i, &mut first);
         }
@@ -427,14 +469,16 @@ impl Record {
         let mut rows = Vec::new();
         for node in record.graph.nodes.clone() {
             match node {
-                Node::Unit(unit) => record.unit(&unit, &running, &mut statistics),
+                Node::Unit(unit) => record.unit(&unit, &running, &mut statistics, spare),
                 Node::MaxPool {
                     input,
                     output,
                     shape,
-                } => record.activations[output] = max_pool(&record.activations[input], shape),
+                } => {
+                    record.activations[output] = max_pool(&record.activations[input], shape, spare)
+                }
                 Node::Flatten { input, output } => {
-                    record.activations[output] = flatten(&record.activations[input]);
+                    record.activations[output] = flatten(&record.activations[input], spare);
                 }
                 Node::Average { input } => rows = average(&record.activations[input]),
             }
@@ -457,19 +501,26 @@ impl Record {
         Packed::pack(conv.shape, at, bias, conv.stride, conv.padding)
     }
 
-    fn unit(&mut self, unit: &Unit, running: &[Vec<f32>], statistics: &mut [(Vec<f32>, Vec<f32>)]) {
+    fn unit(
+        &mut self,
+        unit: &Unit,
+        running: &[Vec<f32>],
+        statistics: &mut [(Vec<f32>, Vec<f32>)],
+        spare: &Spare,
+    ) {
         let packed = self.pack(&unit.conv);
         let input = &self.activations[unit.input];
         let size = packed.out(input.size());
-        let mut before = Activation::new(input.count, size, packed.to, 0);
-        convolve(self.isa, &packed, input, &mut before);
+        let mut before = spare.take(input.count, size, packed.to, 0);
+        let measure = self.training && unit.norm.is_some();
+        let seen = convolve(self.isa, &packed, input, &mut before, measure);
         let (mut factor, mut offset) = (vec![1.0; packed.to], vec![0.0; packed.to]);
         let mut normalised = None;
         if let Some(norm) = &unit.norm {
             let (mean, variance) = if self.training {
-                let (mean, variance) = moments(&before);
-                let seen = (before.count * before.height * before.width) as f32;
-                let unbiased = seen / (seen - 1.0).max(1.0);
+                let (mean, variance) = moments(&seen, size[0] * size[1]);
+                let pixels = (before.count * size[0] * size[1]) as f32;
+                let unbiased = pixels / (pixels - 1.0).max(1.0);
                 let unbiased = variance.iter().map(|v| v * unbiased).collect();
                 statistics[norm.layer] = (mean.clone(), unbiased);
                 (mean, variance)
@@ -489,7 +540,7 @@ impl Record {
             }
             normalised = Some((norm.layer, mean, scale));
         }
-        let mut output = Activation::new(before.count, size, packed.to, BORDER);
+        let mut output = spare.take(before.count, size, packed.to, BORDER);
         let shortcut = unit.shortcut.as_ref();
         let shortcut = shortcut.map(|s| (s, &self.activations[s.value]));
         each_line(&mut output, |image, row, target| {
@@ -524,12 +575,14 @@ impl Record {
                 mean,
                 scale,
             });
+        } else {
+            spare.give(before);
         }
         self.activations[unit.output] = output;
     }
 
     /// The gradients of the parameters below the head, from that of the feature rows.
-    fn backward(&self, rows: &[f32]) -> Vec<Vec<f32>> {
+    fn backward(&self, rows: &[f32], spare: &Spare) -> Vec<Vec<f32>> {
         let mut gradients = vec![None; self.graph.values];
         let mut found = vec![Vec::new(); self.graph.parameters];
         let last = self.graph.last;
@@ -541,7 +594,7 @@ impl Record {
         }
         for node in self.graph.nodes.iter().rev() {
             match node {
-                Node::Unit(unit) => self.unit_backward(unit, &mut gradients, &mut found),
+                Node::Unit(unit) => self.unit_backward(unit, &mut gradients, &mut found, spare),
                 &Node::MaxPool {
                     input,
                     output,
@@ -555,14 +608,18 @@ impl Record {
                         output_value,
                         &gradient,
                         shape,
+                        spare,
                     ));
+                    spare.give(gradient);
                 }
                 &Node::Flatten { input, output } => {
                     let gradient = taken(&mut gradients, output);
-                    gradients[input] = Some(unflatten(&gradient, &self.activations[input]));
+                    gradients[input] = Some(unflatten(&gradient, &self.activations[input], spare));
+                    spare.give(gradient);
                 }
                 &Node::Average { input } => {
-                    let mut gradient = self.activations[input].zeros(0);
+                    let like = &self.activations[input];
+                    let mut gradient = spare.take(like.count, like.size(), like.channels, 0);
                     let pixels = (gradient.height * gradient.width) as f32;
                     let channels = gradient.channels;
                     each_line(&mut gradient, |image, _, target| {
@@ -585,21 +642,20 @@ impl Record {
         unit: &Unit,
         gradients: &mut [Option<Activation>],
         found: &mut [Vec<f32>],
+        spare: &Spare,
     ) {
         let [to, from, _, _] = unit.conv.shape;
         let mut gradient = taken(gradients, unit.output);
         let output = &self.activations[unit.output];
-        if unit.relu {
-            each_line(&mut gradient, |image, row, target| {
-                let values = &output.values[output.line_of(image, row)];
-                for (t, value) in target.iter_mut().zip(values) {
-                    *t = if *value > 0.0 { *t } else { 0.0 };
-                }
-            });
-        }
+        let normalised = unit.norm.as_ref().map(|norm| {
+            let normalised = &self.normalised[norm.layer];
+            (norm, normalised.as_ref().expect("the pass normalised it"))
+        });
+        let measured = normalised.map(|(_, n)| (&n.before, &n.mean[..]));
+        let (sums, products) = masked(&mut gradient, unit.relu.then_some(output), measured);
         if let Some(s) = &unit.shortcut {
             let source = &self.activations[s.value];
-            let sum = gradients[s.value].get_or_insert_with(|| source.zeros(0));
+            let sum = gradients[s.value].get_or_insert_with(|| spare.zeros(source));
             let channels = sum.channels;
             each_line(sum, |image, row, target| {
                 if row % s.stride != 0 || row / s.stride >= gradient.height {
@@ -622,18 +678,15 @@ impl Record {
             .map(|phase| phase.border(gradient.size()))
             .max();
         let padded = to.next_multiple_of(BLOCK);
-        let mut inner =
-            Activation::new(gradient.count, gradient.size(), padded, border.unwrap_or(0));
-        if let Some(norm) = &unit.norm {
-            let Some(normalised) = &self.normalised[norm.layer] else {
-                unreachable!("the pass normalised it");
-            };
+        let border = border.unwrap_or(0);
+        let mut inner = spare.take(gradient.count, gradient.size(), padded, border);
+        if let Some((norm, normalised)) = normalised {
             let Normalised {
                 before,
                 mean,
                 scale,
             } = normalised;
-            let (sums, products) = gradient_sums(&gradient, before, mean, scale);
+            let products: Vec<f32> = products.iter().zip(scale).map(|(p, s)| p * s).collect();
             let pixels = (gradient.count * gradient.height * gradient.width) as f32;
             let gamma = &self.parameters[norm.weight];
             let factor: Vec<f32> = gamma.iter().zip(scale).map(|(g, s)| g * s).collect();
@@ -650,7 +703,8 @@ impl Record {
                 let before = &before.values[before.line_of(image, row)];
                 let pixels = source.chunks_exact(to).zip(before.chunks_exact(to));
                 for (target, (source, before)) in target.chunks_exact_mut(padded).zip(pixels) {
-                    let target = &mut target[..to];
+                    let (target, rest) = target.split_at_mut(to);
+                    rest.fill(0.0);
                     for c in 0..to {
                         let centred = before[c] - mean[c];
                         target[c] = factor[c] * (source[c] - shift[c] - slope[c] * centred);
@@ -665,10 +719,11 @@ impl Record {
                 for (target, source) in target.chunks_exact_mut(padded).zip(source.chunks_exact(to))
                 {
                     target[..to].copy_from_slice(source);
+                    target[to..].fill(0.0);
                 }
             });
         }
-        drop(gradient);
+        spare.give(gradient);
 
         if let Some(bias) = unit.conv.bias {
             found[bias] = channel_sums(&inner);
@@ -687,13 +742,30 @@ impl Record {
             }
         }
         found[unit.conv.weight] = weight;
-        if unit.input == 0 {
-            return;
+        if unit.input != 0 {
+            // Where one phase reaches every pixel, what is there need not be zero.
+            let fresh = gradients[unit.input].is_none() && unit.conv.stride == 1;
+            let sum = gradients[unit.input].get_or_insert_with(|| {
+                if fresh {
+                    spare.take(input.count, input.size(), input.channels, 0)
+                } else {
+                    spare.zeros(input)
+                }
+            });
+            for phase in &phases {
+                phase.add(self.isa, &inner, sum, !fresh);
+            }
         }
-        let sum = gradients[unit.input].get_or_insert_with(|| input.zeros(0));
-        for phase in &phases {
-            phase.add(self.isa, &inner, sum);
-        }
+        spare.give(inner);
+    }
+
+    /// Gives its memory back.
+    fn end(self, spare: &Spare) {
+        let normalised = self.normalised.into_iter().flatten().map(|n| n.before);
+        self.activations
+            .into_iter()
+            .chain(normalised)
+            .for_each(|activation| spare.give(activation));
     }
 
     /// How the gradient of a convolution's output reaches its input: one convolution for each place of an input pixel
@@ -766,7 +838,7 @@ impl Phase {
         needed(0).max(needed(1)).max(0) as usize
     }
 
-    fn add(&self, isa: Isa, gradient: &Activation, sum: &mut Activation) {
+    fn add(&self, isa: Isa, gradient: &Activation, sum: &mut Activation, add: bool) {
         let image = sum.image();
         let shape = sum.like(sum.border);
         sum.values
@@ -795,17 +867,19 @@ impl Phase {
                     input: gradient,
                     places: &places,
                     output: values,
+                    add,
                 });
             });
     }
 }
 
-/// Adds a convolution without bias to what is there.
+/// Adds a convolution without bias to what is there, or puts it there.
 struct Accumulate<'a> {
     conv: &'a Packed,
     input: &'a Activation,
     places: &'a [Place],
     output: &'a mut [f32],
+    add: bool,
 }
 
 impl Work for Accumulate<'_> {
@@ -821,16 +895,28 @@ impl Work for Accumulate<'_> {
             self.places,
             |place, _, first, sums| {
                 let target = &mut self.output[place.output + first..][..BLOCK.min(to - first)];
-                for (t, sum) in target.iter_mut().zip(&*sums) {
-                    *t += sum;
+                if self.add {
+                    for (sum, t) in sums.iter_mut().zip(&*target) {
+                        *sum += t;
+                    }
                 }
+                store(target, sums);
             },
         );
     }
 }
 
-/// A convolution with its bias.
-fn convolve(isa: Isa, conv: &Packed, input: &Activation, output: &mut Activation) {
+/// Of the pixels of an image, each channel's mean and its sum of squares around it.
+type Moments = [Vec<f32>; 2];
+
+/// A convolution with its bias. If asked for, also the moments of each image, while it is in the cache.
+fn convolve(
+    isa: Isa,
+    conv: &Packed,
+    input: &Activation,
+    output: &mut Activation,
+    measure: bool,
+) -> Vec<Moments> {
     struct Convolve<'a> {
         conv: &'a Packed,
         input: &'a Activation,
@@ -866,22 +952,48 @@ fn convolve(isa: Isa, conv: &Packed, input: &Activation, output: &mut Activation
         .values
         .par_chunks_mut(TASK * image)
         .enumerate()
-        .for_each(|(task, values)| {
+        .flat_map_iter(|(task, values)| {
             let first = task * TASK;
             let mut places = Vec::new();
-            conv.places(
-                input,
-                &shape,
-                first..first + values.len() / image,
-                &mut places,
-            );
+            let images = first..first + values.len() / image;
+            conv.places(input, &shape, images, &mut places);
             isa.run(Convolve {
                 conv,
                 input,
                 places: &places,
                 output: values,
             });
-        });
+            let measured = if measure { &values[..] } else { &[] };
+            let each = measured.chunks_exact(image);
+            let each: Vec<Moments> = each.map(|values| image_moments(values, &shape)).collect();
+            each
+        })
+        .collect()
+}
+
+fn image_moments(values: &[f32], shape: &Activation) -> Moments {
+    let channels = shape.channels;
+    let pixels = (shape.height * shape.width) as f32;
+    let mut mean = vec![0.0; channels];
+    for row in 0..shape.height {
+        for pixel in values[shape.line_of(0, row)].chunks_exact(channels) {
+            for (sum, value) in mean.iter_mut().zip(pixel) {
+                *sum += value;
+            }
+        }
+    }
+    for sum in &mut mean {
+        *sum /= pixels;
+    }
+    let mut squares = vec![0.0; channels];
+    for row in 0..shape.height {
+        for pixel in values[shape.line_of(0, row)].chunks_exact(channels) {
+            for ((sum, value), mean) in squares.iter_mut().zip(pixel).zip(&mean) {
+                *sum += (value - mean) * (value - mean);
+            }
+        }
+    }
+    [mean, squares]
 }
 
 /// Pixels of a line: offsets of the first in the input and in the gradient.
@@ -892,7 +1004,7 @@ struct Line {
     count: usize,
 }
 
-/// Adds what some lines contribute to the weights of one block of output channels.
+/// Adds what some lines contribute to the weights of some blocks of output channels.
 struct Outer<'a> {
     conv: &'a Weights,
     input: &'a Activation,
@@ -902,7 +1014,7 @@ struct Outer<'a> {
     lines: &'a [Line],
     /// First output channel.
     first: usize,
-    /// [row][column · channel][16].
+    /// [block][row][column · channel][16].
     sums: &'a mut [f32],
 }
 
@@ -912,9 +1024,26 @@ impl Work for Outer<'_> {
     #[inline(always)]
     fn run<K: Kernel>(self, kernel: K) {
         let [_, from, rows, cols] = self.conv.shape;
-        let run = cols * from;
+        let (length, row_stride) = (cols * from, self.input.line());
+        // Runs shorter than a tile, those of images with one channel, are taken as one.
+        let merged = length < PIXELS && rows > 1;
+        let (rows, run) = if merged {
+            (1, rows * length)
+        } else {
+            (rows, length)
+        };
+        let blocks = self.sums.len() / (rows * run * BLOCK);
+        let packed = (blocks > 1 || merged) && run >= PIXELS;
         let (input, gradient) = (&self.input.values, &self.gradient.values);
         let [input_step, gradient_step] = self.steps;
+        // Packed, pixels follow each other: [tile][pixel][6] and [block][pixel][16]. Pixels with many channels are a
+        // power of two apart, and would push each other out of the cache. A single block is not worth the trouble.
+        let (mut left, mut right) = (Vec::new(), Vec::new());
+        let tiles: Vec<[usize; 2]> = (0..run)
+            .step_by(PIXELS)
+            // The last tile begins earlier where the run is not a multiple, and adds its own part only.
+            .map(|start| [start, start.min(run.saturating_sub(PIXELS))])
+            .collect();
         let mut rest = self.lines;
         while !rest.is_empty() {
             let mut pixels = 0;
@@ -924,45 +1053,77 @@ impl Work for Outer<'_> {
             });
             let (lines, later) = rest.split_at(enough.map_or(rest.len(), |last| last + 1));
             rest = later;
-            for row in 0..rows {
-                let below = row * self.input.line();
-                let sums = &mut self.sums[row * run * BLOCK..][..run * BLOCK];
-                let sums = sums.as_chunks_mut::<BLOCK>().0;
-                if run < PIXELS {
+            if packed {
+                right.clear();
+                for block in 0..blocks {
+                    let channel = self.first + block * BLOCK;
                     for line in lines {
                         for p in 0..line.count {
-                            let left = &input[line.input + below + p * input_step..][..run];
-                            let right = &gradient[line.gradient + self.first + p * gradient_step..];
-                            for (sums, left) in sums.iter_mut().zip(left) {
-                                for (sum, right) in sums.iter_mut().zip(right) {
-                                    *sum = left.mul_add(*right, *sum);
+                            let start = line.gradient + channel + p * gradient_step;
+                            right.extend_from_slice(&gradient[start..][..BLOCK]);
+                        }
+                    }
+                }
+            }
+            for row in 0..rows {
+                let below = row * row_stride;
+                if packed {
+                    left.clear();
+                    for [_, begin] in &tiles {
+                        for line in lines {
+                            for p in 0..line.count {
+                                let start = line.input + below + begin + p * input_step;
+                                if merged {
+                                    let origin = start - begin;
+                                    left.extend((*begin..begin + PIXELS).map(|k| {
+                                        input[origin + k / length * row_stride + k % length]
+                                    }));
+                                } else {
+                                    left.extend_from_slice(&input[start..][..PIXELS]);
                                 }
                             }
                         }
                     }
-                    continue;
                 }
-                for start in (0..run).step_by(PIXELS) {
-                    // The last tile begins earlier where the run is not a multiple, and adds its own part only.
-                    let begin = start.min(run - PIXELS);
-                    let mut tile = [[0.0; BLOCK]; PIXELS];
-                    for line in lines {
-                        let left = &input[line.input + below + begin..];
-                        let right = &gradient[line.gradient + self.first..];
-                        kernel.outer(
-                            (left, input_step),
-                            (right, gradient_step),
-                            line.count,
-                            &mut tile,
-                        );
+                for block in 0..blocks {
+                    let sums = &mut self.sums[(block * rows + row) * run * BLOCK..][..run * BLOCK];
+                    let sums = sums.as_chunks_mut::<BLOCK>().0;
+                    if run < PIXELS {
+                        let channel = self.first + block * BLOCK;
+                        for line in lines {
+                            for p in 0..line.count {
+                                let left = &input[line.input + below + p * input_step..][..run];
+                                let right =
+                                    &gradient[line.gradient + channel + p * gradient_step..];
+                                for (sums, left) in sums.iter_mut().zip(left) {
+                                    for (sum, right) in sums.iter_mut().zip(right) {
+                                        *sum = left.mul_add(*right, *sum);
+                                    }
+                                }
+                            }
+                        }
+                        continue;
                     }
-                    for (sums, tile) in sums[begin..begin + PIXELS]
-                        .iter_mut()
-                        .zip(tile)
-                        .skip(start - begin)
-                    {
-                        for (sum, value) in sums.iter_mut().zip(tile) {
-                            *sum += value;
+                    for (t, &[start, begin]) in tiles.iter().enumerate() {
+                        let mut tile = [[0.0; BLOCK]; PIXELS];
+                        if packed {
+                            let left = &left[t * pixels * PIXELS..][..pixels * PIXELS];
+                            let right = &right[block * pixels * BLOCK..][..pixels * BLOCK];
+                            kernel.outer((left, PIXELS), (right, BLOCK), pixels, &mut tile);
+                        } else {
+                            for line in lines {
+                                let left = &input[line.input + below + begin..];
+                                let right = &gradient[line.gradient + self.first..];
+                                let right = (right, gradient_step);
+                                kernel.outer((left, input_step), right, line.count, &mut tile);
+                            }
+                        }
+                        let own = start - begin;
+                        for (sums, tile) in sums[start..begin + PIXELS].iter_mut().zip(&tile[own..])
+                        {
+                            for (sum, value) in sums.iter_mut().zip(tile) {
+                                *sum += value;
+                            }
                         }
                     }
                 }
@@ -1020,9 +1181,9 @@ fn weight_gradient(
     if blocks * length > SHARED {
         let lines = lines(0..gradient.count);
         let mut sums = vec![0.0; blocks * length];
-        sums.par_chunks_mut(length)
+        sums.par_chunks_mut(TOGETHER * length)
             .enumerate()
-            .for_each(|(block, sums)| outer(&lines, block, sums));
+            .for_each(|(task, sums)| outer(&lines, task * TOGETHER, sums));
         return sums;
     }
     let each = gradient.count.div_ceil(PARTS).max(1);
@@ -1032,9 +1193,7 @@ fn weight_gradient(
         .map(|start| {
             let lines = lines(start..(start + each).min(gradient.count));
             let mut sums = vec![0.0; blocks * length];
-            for (block, sums) in sums.chunks_exact_mut(length).enumerate() {
-                outer(&lines, block, sums);
-            }
+            outer(&lines, 0, &mut sums);
             sums
         })
         .collect();
@@ -1091,37 +1250,20 @@ fn narrow(values: Vec<f64>) -> Vec<f32> {
     values.into_iter().map(|value| value as f32).collect()
 }
 
-/// Mean and biased variance of every channel.
-fn moments(activation: &Activation) -> (Vec<f32>, Vec<f32>) {
-    let channels = activation.channels;
-    let pixels = activation.height * activation.width;
-    let total = (activation.count * pixels).max(1) as f64;
-    let sum_of = |image: usize, sums: &mut [f32]| {
-        for row in 0..activation.height {
-            let line = &activation.values[activation.line_of(image, row)];
-            for pixel in line.chunks_exact(channels) {
-                for (sum, value) in sums.iter_mut().zip(pixel) {
-                    *sum += value;
-                }
-            }
-        }
+/// Mean and biased variance of every channel over images of so many pixels.
+fn moments(images: &[Moments], pixels: usize) -> (Vec<f32>, Vec<f32>) {
+    let channels = images.first().map_or(0, |[mean, _]| mean.len());
+    let count = images.len().max(1) as f64;
+    let over = |value: &dyn Fn(&Moments, usize) -> f64| -> Vec<f64> {
+        let total = |c| images.iter().map(|image| value(image, c)).sum::<f64>();
+        (0..channels).map(|c| total(c) / count).collect()
     };
-    let [sums] = reduced(activation.count, channels, |image, [sums]| {
-        sum_of(image, sums);
+    let mean = over(&|[mean, _], c| f64::from(mean[c]));
+    // Around the common mean: within the images and between them.
+    let variance = over(&|[own, squares], c| {
+        f64::from(squares[c]) / pixels as f64 + (f64::from(own[c]) - mean[c]).powi(2)
     });
-    let mean = narrow(sums.into_iter().map(|sum| sum / total).collect());
-    let [squares] = reduced(activation.count, channels, |image, [sums]| {
-        for row in 0..activation.height {
-            let line = &activation.values[activation.line_of(image, row)];
-            for pixel in line.chunks_exact(channels) {
-                for ((sum, value), mean) in sums.iter_mut().zip(pixel).zip(&mean) {
-                    *sum += (value - mean) * (value - mean);
-                }
-            }
-        }
-    });
-    let variance = squares.into_iter().map(|sum| sum / total).collect();
-    (mean, narrow(variance))
+    (narrow(mean), narrow(variance))
 }
 
 fn channel_sums(activation: &Activation) -> Vec<f32> {
@@ -1139,45 +1281,67 @@ fn channel_sums(activation: &Activation) -> Vec<f32> {
     narrow(sums)
 }
 
-/// Σg and Σgŷ of every channel.
-fn gradient_sums(
-    gradient: &Activation,
-    before: &Activation,
-    mean: &[f32],
-    scale: &[f32],
+/// Sets to zero what a ReLU stopped, and gives Σg and Σg(y − μ) of every channel.
+fn masked(
+    gradient: &mut Activation,
+    output: Option<&Activation>,
+    measured: Option<(&Activation, &[f32])>,
 ) -> (Vec<f32>, Vec<f32>) {
     let channels = gradient.channels;
-    let [sums, products] = reduced(gradient.count, channels, |image, [sums, products]| {
-        for row in 0..gradient.height {
-            let line = &gradient.values[gradient.line_of(image, row)];
-            let before = &before.values[before.line_of(image, row)];
-            let pixels = line
-                .chunks_exact(channels)
-                .zip(before.chunks_exact(channels));
-            for (pixel, before) in pixels {
-                let (sums, products) = (&mut sums[..channels], &mut products[..channels]);
-                for c in 0..channels {
-                    sums[c] += pixel[c];
-                    products[c] += pixel[c] * (before[c] - mean[c]);
+    let image = gradient.image();
+    let shape = gradient.like(gradient.border);
+    let parts = gradient.values.par_chunks_mut(image).enumerate();
+    let parts: Vec<[Vec<f32>; 2]> = parts
+        .map(|(image, values)| {
+            let [mut sums, mut products] = [0, 1].map(|_| vec![0.0_f32; channels]);
+            for row in 0..shape.height {
+                let line = &mut values[shape.line_of(0, row)];
+                if let Some(output) = output {
+                    let output = &output.values[output.line_of(image, row)];
+                    for (t, value) in line.iter_mut().zip(output) {
+                        *t = if *value > 0.0 { *t } else { 0.0 };
+                    }
+                }
+                let Some((before, mean)) = measured else {
+                    continue;
+                };
+                let before = &before.values[before.line_of(image, row)];
+                let pixels = line
+                    .chunks_exact(channels)
+                    .zip(before.chunks_exact(channels));
+                for (pixel, before) in pixels {
+                    let (sums, products) = (&mut sums[..channels], &mut products[..channels]);
+                    let mean = &mean[..channels];
+                    for c in 0..channels {
+                        sums[c] += pixel[c];
+                        products[c] += pixel[c] * (before[c] - mean[c]);
+                    }
                 }
             }
-        }
+            [sums, products]
+        })
+        .collect();
+    let [sums, products] = [0, 1].map(|which| {
+        let total = |c| {
+            parts
+                .iter()
+                .map(|part| f64::from(part[which][c]))
+                .sum::<f64>()
+        };
+        narrow((0..channels).map(total).collect())
     });
-    let products = products
-        .into_iter()
-        .zip(scale)
-        .map(|(p, s)| p * f64::from(*s));
-    (narrow(sums), narrow(products.collect()))
+    (sums, products)
 }
 
 /// The input comes out of a ReLU, so that zeros around it change no maximum.
-fn max_pool(input: &Activation, [side, stride, padding]: [usize; 3]) -> Activation {
+fn max_pool(input: &Activation, [side, stride, padding]: [usize; 3], spare: &Spare) -> Activation {
     let size = input
         .size()
         .map(|extent| (extent + 2 * padding - side) / stride + 1);
-    let mut output = Activation::new(input.count, size, input.channels, BORDER);
+    let mut output = spare.take(input.count, size, input.channels, BORDER);
     let (corner, channels) = (input.border - padding, input.channels);
     each_line(&mut output, |image, row, target| {
+        target.fill(0.0);
         for (col, target) in target.chunks_exact_mut(channels).enumerate() {
             for y in 0..side {
                 let start = input.at(image, corner + row * stride + y, corner + col * stride);
@@ -1199,8 +1363,9 @@ fn max_pool_backward(
     output: &Activation,
     gradient: &Activation,
     [side, stride, padding]: [usize; 3],
+    spare: &Spare,
 ) -> Activation {
-    let mut result = input.zeros(0);
+    let mut result = spare.zeros(input);
     let channels = input.channels;
     let image_size = result.image();
     let shape = result.like(0);
@@ -1209,19 +1374,27 @@ fn max_pool_backward(
         .par_chunks_mut(image_size)
         .enumerate()
         .for_each(|(image, target)| {
+            let mut left = vec![0.0; channels];
             for row in 0..output.height {
                 for col in 0..output.width {
                     let largest = output.pixel(image, row, col);
-                    let gradient = gradient.pixel(image, row, col);
-                    for c in 0..channels {
-                        let found = (0..side * side).find_map(|k| {
-                            let y = (row * stride + k / side).checked_sub(padding)?;
-                            let x = (col * stride + k % side).checked_sub(padding)?;
-                            let inside = y < input.height && x < input.width;
-                            (inside && input.pixel(image, y, x)[c] == largest[c]).then_some((y, x))
-                        });
-                        if let Some((y, x)) = found {
-                            target[shape.at(0, y, x) + c] += gradient[c];
+                    left.copy_from_slice(gradient.pixel(image, row, col));
+                    for k in 0..side * side {
+                        let y = (row * stride + k / side).wrapping_sub(padding);
+                        let x = (col * stride + k % side).wrapping_sub(padding);
+                        if y >= input.height || x >= input.width {
+                            continue;
+                        }
+                        let target = &mut target[shape.at(0, y, x)..][..channels];
+                        let values = input.pixel(image, y, x);
+                        for c in 0..channels {
+                            let given = if values[c] == largest[c] {
+                                left[c]
+                            } else {
+                                0.0
+                            };
+                            target[c] += given;
+                            left[c] -= given;
                         }
                     }
                 }
@@ -1231,9 +1404,9 @@ fn max_pool_backward(
 }
 
 /// Every image as one pixel, channel by channel as PyTorch does.
-fn flatten(input: &Activation) -> Activation {
+fn flatten(input: &Activation, spare: &Spare) -> Activation {
     let plane = input.height * input.width;
-    let mut output = Activation::new(input.count, [1, 1], plane * input.channels, 0);
+    let mut output = spare.take(input.count, [1, 1], plane * input.channels, 0);
     each_line(&mut output, |image, _, target| {
         for y in 0..input.height {
             for x in 0..input.width {
@@ -1247,9 +1420,9 @@ fn flatten(input: &Activation) -> Activation {
     output
 }
 
-fn unflatten(gradient: &Activation, input: &Activation) -> Activation {
+fn unflatten(gradient: &Activation, input: &Activation, spare: &Spare) -> Activation {
     let plane = input.height * input.width;
-    let mut result = input.zeros(0);
+    let mut result = spare.take(input.count, input.size(), input.channels, 0);
     let channels = input.channels;
     each_line(&mut result, |image, row, target| {
         let flat = gradient.pixel(image, 0, 0);

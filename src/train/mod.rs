@@ -15,7 +15,7 @@ mod sgd;
 #[cfg(feature = "nn")]
 pub(crate) use network::stream;
 #[cfg(feature = "nn")]
-pub use network::{AfterStep, RowTargets, Session, Step, Watch, cross_entropy, gradients};
+pub use network::{AfterStep, Beside, RowTargets, Session, Step, Watch, cross_entropy, gradients};
 #[cfg(feature = "nn")]
 pub use optimizer::Optimizer;
 pub use schedule::{Recipe, Rule, Schedule};

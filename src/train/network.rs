@@ -16,6 +16,7 @@ use super::schedule::Recipe;
 use crate::data::images::{Batch, shuffled};
 use crate::error::{Error, Result};
 use crate::features::Feed;
+use crate::progress::Progress;
 
 /// Mixes a place in the run into a seed, so that each place has its own stream.
 pub(crate) fn stream(seed: u64, place: u64) -> u64 {
@@ -33,6 +34,11 @@ pub trait Watch {
         true
     }
 
+    /// So much of other work, such as extracting features, is done. Returning false asks the run to stop.
+    fn other(&mut self, _phase: &str, _done: u64, _total: u64) -> bool {
+        true
+    }
+
     /// An epoch is done. An error ends the run.
     fn epoch(&mut self, _session: &Session) -> Result<()> {
         Ok(())
@@ -40,6 +46,15 @@ pub trait Watch {
 }
 
 impl Watch for () {}
+
+/// Lets a [`Watch`] hear of work that is not training.
+pub struct Beside<'a>(pub &'a mut dyn Watch);
+
+impl Progress for Beside<'_> {
+    fn at(&mut self, phase: &str, done: u64, total: u64) -> bool {
+        self.0.other(phase, done, total)
+    }
+}
 
 /// What a step looks at: the network to differentiate, the batch's images and rows, and the mode of its pass.
 pub struct Step<'a> {
@@ -127,6 +142,8 @@ impl Session {
         let last = limit.map_or(steps, |limit| steps.min(self.step + limit));
         let first = self.step;
         let mut losses = Vec::new();
+        // One for all steps: it keeps its buffers.
+        let tape = Tape::default();
         let augment = self.recipe.augment;
         for item in feed.batches(order, batch, augment, stream(seed, 1), first)? {
             if self.step == last {
@@ -135,7 +152,7 @@ impl Session {
             let mut item = item?;
             let images = feed.upload(&mut item);
             let (value, gradients, statistics) =
-                gradients(&self.network, images, &item, &mut *loss, true);
+                gradients(&self.network, images, &item, &mut *loss, true, &tape);
             let rate = self
                 .recipe
                 .rate(self.epoch as f64 + self.step as f64 / steps as f64);
@@ -160,6 +177,14 @@ impl Session {
             }
         }
         if self.step == steps {
+            // The loss is from before the last step, which may have been one too many.
+            let sums = params::weights(&self.network).into_iter().map(Tensor::sum);
+            if !sums
+                .into_iter()
+                .all(|sum| sum.into_scalar::<f32>().is_finite())
+            {
+                return Err(self.diverged(steps));
+            }
             self.loss = self.loss_sum / steps as f64;
             (self.epoch, self.step, self.loss_sum) = (self.epoch + 1, 0, 0.0);
         }
@@ -172,12 +197,17 @@ impl Session {
             self.loss_sum += f64::from(loss.into_scalar::<f32>());
         }
         if self.loss_sum.is_finite() {
-            return Ok(());
+            Ok(())
+        } else {
+            Err(self.diverged(steps))
         }
-        Err(Error::Diverged {
+    }
+
+    fn diverged(&self, steps: usize) -> Error {
+        Error::Diverged {
             steps: self.epoch * steps + self.step,
             advice: "a smaller learning rate may help",
-        })
+        }
     }
 
     /// Runs to the end with one loss, letting `watch` see every epoch.
@@ -200,17 +230,18 @@ impl Session {
 pub type AfterStep<'a> = dyn FnMut(&mut Optimizer, Vec<Tensor<1>>) -> Vec<Tensor<1>> + 'a;
 
 /// The loss of one batch and its gradient with respect to every parameter. In training mode the pass uses the batch's
-/// own statistics and returns them, in evaluation mode the running ones and returns nothing.
+/// own statistics and returns them, in evaluation mode the running ones and returns nothing. A tape may serve many calls.
 pub fn gradients(
     network: &Network,
     images: Tensor<4>,
     batch: &Batch,
     loss: &mut dyn FnMut(&Step<'_>) -> Tensor<1>,
     training: bool,
+    tape: &Tape,
 ) -> (Tensor<1>, Vec<Tensor<1>>, Statistics) {
     use muso_models::burn::module::Module;
 
-    let (statistics, tape) = (Statistics::default(), Tape::default());
+    let statistics = Statistics::default();
     let student = network.clone().train();
     let value = loss(&Step {
         network: &student,
@@ -221,7 +252,7 @@ pub fn gradients(
         } else {
             Mode::Eval
         },
-        tape: &tape,
+        tape,
     });
     let found = tape.gradients(&student, &value.backward());
     (value.without_autodiff(), found, statistics)

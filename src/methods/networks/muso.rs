@@ -11,7 +11,7 @@ use crate::features::Extracted;
 use crate::gram::{Gram, GramBuilder, Route};
 use crate::labels::{Projector, argmax, column_select, leverage_scores, softmax};
 use crate::solve::Eigen;
-use crate::train::{Recipe, RowTargets, Rule, Session, Step, Watch, stream};
+use crate::train::{Beside, Recipe, RowTargets, Rule, Session, Step, Watch, stream};
 
 /// Which retained rows the projector is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -114,13 +114,21 @@ impl Muso {
     }
 
     /// The retained rows of one update.
-    fn sample(&self, task: &Task<'_>, network: &Network, update: u64) -> Result<Extracted> {
+    fn sample(
+        &self,
+        task: &Task<'_>,
+        network: &Network,
+        update: u64,
+        watch: &mut dyn Watch,
+    ) -> Result<Extracted> {
         let seed = stream(stream(task.seed, 0x3501), update);
         let rows = match self.sampling {
             Sampling::All => task.retain.to_vec(),
             Sampling::Random(share) => Self::sampled(task.retain, share, seed)?,
             Sampling::ColumnSelect(share) => {
-                let all = task.feed.extract(network, task.retain, &mut ())?;
+                let all = task
+                    .feed
+                    .extract(network, task.retain, &mut Beside(watch))?;
                 let gram = self.gram(task, &all, Route::Primal)?;
                 let eigen = Eigen::new(gram.system())?;
                 let scores = leverage_scores(task.engine, &eigen, all.feature_rows(), None)?;
@@ -128,7 +136,7 @@ impl Muso {
                 drawn.into_iter().map(|i| task.retain[i]).collect()
             }
         };
-        task.feed.extract(network, &rows, &mut ())
+        task.feed.extract(network, &rows, &mut Beside(watch))
     }
 
     fn gram(&self, task: &Task<'_>, rows: &Extracted, route: Route) -> Result<Gram> {
@@ -148,17 +156,19 @@ impl Muso {
         task: &Task<'_>,
         network: &Network,
         reference: &Matrix,
-        update: u64,
-        part: f64,
+        (update, part): (u64, f64),
+        watch: &mut dyn Watch,
     ) -> Result<Matrix> {
-        let sample = self.sample(task, network, update)?;
+        let sample = self.sample(task, network, update, watch)?;
         let route = Route::choose(sample.rows() as u64, sample.width + 1);
         let gram = self.gram(task, &sample, route)?;
         let trained = head_matrix(task.original);
         let projector = Projector::new(task.engine, gram, self.ridge.at(part))?;
         let (optimal, _) = projector.optimal_weights(&trained, &head_matrix(task.initial))?;
         let weights = optimal.zip(&trained, |a, b| a + b);
-        let forgotten = task.feed.extract(network, task.forget, &mut ())?;
+        let forgotten = task
+            .feed
+            .extract(network, task.forget, &mut Beside(watch))?;
         let outputs = task.engine.project(forgotten.feature_rows(), &weights)?;
         Ok(outputs.zip(reference, |output, known| output - known))
     }
@@ -192,7 +202,9 @@ impl Method for Muso {
                 Targets::Classes(&labels).to_matrix(labels.len(), task.classes)
             }
             Reference::Logits => {
-                let original = task.feed.extract(task.original, task.forget, &mut ())?;
+                let original = task
+                    .feed
+                    .extract(task.original, task.forget, &mut Beside(watch))?;
                 let logits = original.logits.iter().copied().map(f64::from).collect();
                 Matrix::from_vec(task.forget.len(), task.classes, logits)
             }
@@ -206,7 +218,8 @@ impl Method for Muso {
         while !session.is_finished() {
             let part = (session.epoch * steps + session.step) as f64
                 / (session.recipe.epochs * steps) as f64;
-            let outputs = self.optimal_outputs(task, &session.network, &known, update, part)?;
+            let outputs =
+                self.optimal_outputs(task, &session.network, &known, (update, part), watch)?;
             update += 1;
             for (i, &row) in task.forget.iter().enumerate() {
                 match self.labels {

@@ -7,7 +7,7 @@ use super::{Method, Task, descend, settings_of, short};
 use crate::error::Result;
 use crate::features::SHIFTS;
 use crate::labels::{TargetForm, entropy_of, softmax};
-use crate::train::{Recipe, Rule, Schedule, Watch};
+use crate::train::{Beside, Recipe, Rule, Schedule, Watch};
 
 /// What the retained rows alone say of the forgotten ones, seen through features that have not memorised them.
 ///
@@ -85,12 +85,15 @@ impl MusoS {
     }
 
     /// Mean entropy of what the original network says of retained rows moved by a pixel.
-    fn entropy_beside_the_rows(&self, task: &Task<'_>) -> Result<f64> {
+    fn entropy_beside_the_rows(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<f64> {
         let mut total = 0.0;
         for shift in SHIFTS {
-            let moved = task
-                .feed
-                .extract_changed(task.original, task.retain, &shift, &mut ())?;
+            let moved = task.feed.extract_changed(
+                task.original,
+                task.retain,
+                &shift,
+                &mut Beside(watch),
+            )?;
             for row in moved.logits.chunks(task.classes) {
                 let row: Vec<f64> = row.iter().copied().map(f64::from).collect();
                 total += entropy_of(&softmax(&row, 1.0));
@@ -100,8 +103,13 @@ impl MusoS {
     }
 
     /// The forgotten rows' distributions, in their order.
-    fn labels(&self, task: &Task<'_>, source: &Network) -> Result<Vec<Vec<f32>>> {
-        let retained = task.feed.extract(source, task.retain, &mut ())?;
+    fn labels(
+        &self,
+        task: &Task<'_>,
+        source: &Network,
+        watch: &mut dyn Watch,
+    ) -> Result<Vec<Vec<f32>>> {
+        let retained = task.feed.extract(source, task.retain, &mut Beside(watch))?;
         let form = TargetForm::fit(
             task.engine,
             retained.feature_rows(),
@@ -111,9 +119,9 @@ impl MusoS {
         )?;
         let sharpness = match self.sharpness {
             Some(sharpness) => sharpness,
-            None => form.sharpness_of(self.entropy_beside_the_rows(task)?),
+            None => form.sharpness_of(self.entropy_beside_the_rows(task, watch)?),
         };
-        let forgotten = task.feed.extract(source, task.forget, &mut ())?;
+        let forgotten = task.feed.extract(source, task.forget, &mut Beside(watch))?;
         form.labels(task.engine, forgotten.feature_rows(), sharpness)
     }
 }
@@ -124,6 +132,10 @@ struct Quiet<'a>(&'a mut dyn Watch);
 impl Watch for Quiet<'_> {
     fn rows(&mut self, done: u64, total: u64) -> bool {
         self.0.rows(done, total)
+    }
+
+    fn other(&mut self, phase: &str, done: u64, total: u64) -> bool {
+        self.0.other(phase, done, total)
     }
 }
 
@@ -139,7 +151,7 @@ impl Method for MusoS {
     fn unlearn(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network> {
         let source = self.source(task, watch)?;
         let mut targets = task.targets();
-        for (&row, distribution) in task.forget.iter().zip(self.labels(task, &source)?) {
+        for (&row, distribution) in task.forget.iter().zip(self.labels(task, &source, watch)?) {
             targets.set_distribution(row, distribution);
         }
         let mut rows = task.retain.to_vec();

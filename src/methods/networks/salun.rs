@@ -1,7 +1,7 @@
 //! Random labels, for the weights that the forgotten rows matter to.
 
 use muso_models::burn::tensor::{Tensor, TensorData};
-use muso_models::{Network, params};
+use muso_models::{Network, Tape, params};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
@@ -39,13 +39,14 @@ impl Salun {
     /// 1 for weights that may move and 0 for the others, in the shape of the network's weights.
     fn mask(&self, task: &Task<'_>) -> Result<Vec<Tensor<1>>> {
         let targets = task.targets();
+        let tape = Tape::default();
         let mut sums: Vec<Vec<f32>> = Vec::new();
         let rows = task.forget.to_vec();
         for batch in task.feed.batches(rows, self.recipe.batch, None, 0, 0)? {
             let mut batch = batch?;
             let images = task.feed.upload(&mut batch);
             let mut loss = |step: &crate::train::Step<'_>| targets.loss(step);
-            let (_, found, _) = gradients(task.original, images, &batch, &mut loss, false);
+            let (_, found, _) = gradients(task.original, images, &batch, &mut loss, false, &tape);
             let found: Vec<Vec<f32>> = found.into_iter().map(host).collect();
             if sums.is_empty() {
                 sums = found;

@@ -1,7 +1,7 @@
 //! Selective synaptic dampening: no training at all.
 
 use muso_models::burn::tensor::Tensor;
-use muso_models::{Network, params};
+use muso_models::{Network, Tape, params};
 use serde::{Deserialize, Serialize};
 
 use super::{Method, Task, settings_of};
@@ -39,6 +39,7 @@ impl Ssd {
         watch: &mut dyn Watch,
     ) -> Result<Vec<Tensor<1>>> {
         let targets = task.targets();
+        let tape = Tape::default();
         let mut sums: Vec<Tensor<1>> = Vec::new();
         let mut batches = 0;
         let mut done = 0;
@@ -47,7 +48,7 @@ impl Ssd {
             done += batch.rows.len();
             let images = task.feed.upload(&mut batch);
             let mut loss = |step: &Step<'_>| targets.loss(step);
-            let (_, found, _) = gradients(task.original, images, &batch, &mut loss, false);
+            let (_, found, _) = gradients(task.original, images, &batch, &mut loss, false, &tape);
             let squares = found.into_iter().map(|g| g.clone() * g);
             sums = if sums.is_empty() {
                 squares.collect()

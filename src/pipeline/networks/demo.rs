@@ -150,7 +150,8 @@ pub fn tune(methods: &[String], threads: usize, progress: &mut dyn Progress) -> 
             shown.join(" ")
         ));
         let entry = best.entry(key).or_insert((index, mean));
-        if mean < entry.1 {
+        // One that diverged has no mean and is never chosen over one that has.
+        if mean < entry.1 || entry.1.is_nan() {
             *entry = (index, mean);
         }
     }

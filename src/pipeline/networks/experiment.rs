@@ -58,22 +58,34 @@ impl Bench {
     }
 
     /// What a network says of some rows.
-    pub fn outputs(&self, network: &Network, rows: &RowSet) -> Result<Outputs> {
+    pub fn outputs(
+        &self,
+        network: &Network,
+        rows: &RowSet,
+        progress: &mut dyn Progress,
+    ) -> Result<Outputs> {
         let feed = match rows.source {
             Source::Train => &self.train,
             Source::Test => &self.test,
         };
-        let found = feed.extract(network, &rows.rows, &mut ())?;
+        let found = feed.extract(network, &rows.rows, progress)?;
         Outputs::new(found.logits, self.network.classes, &feed.labels(&rows.rows))
     }
 
     /// All metrics of a network.
-    pub fn measure(&self, network: &Network, judged: &Judged, mia: Mia) -> Result<Measured> {
-        let retained = self.outputs(network, &judged.ra)?;
-        let tested = self.outputs(network, &judged.ta)?;
-        let forgotten = self.outputs(network, &judged.forgotten)?;
-        let fa = self.outputs(network, &judged.fa)?.accuracy();
-        let others = self.outputs(network, judged.non_members(mia))?;
+    pub fn measure(
+        &self,
+        network: &Network,
+        judged: &Judged,
+        mia: Mia,
+        progress: &mut dyn Progress,
+    ) -> Result<Measured> {
+        let mut says = |rows: &RowSet| self.outputs(network, rows, progress);
+        let retained = says(&judged.ra)?;
+        let tested = says(&judged.ta)?;
+        let forgotten = says(&judged.forgotten)?;
+        let fa = says(&judged.fa)?.accuracy();
+        let others = says(judged.non_members(mia))?;
         let mia = mia.percent(&MiaOutputs {
             retained: &retained,
             test: &others,
@@ -99,7 +111,7 @@ impl Bench {
                 rows: rows.rows.iter().copied().step_by(step).collect(),
                 ..rows.clone()
             };
-            Ok::<f64, Error>(self.outputs(network, &rows)?.accuracy())
+            Ok::<f64, Error>(self.outputs(network, &rows, &mut ())?.accuracy())
         };
         Ok([few(&judged.ra)?, few(&judged.ta)?, few(&judged.fa)?])
     }
@@ -438,6 +450,7 @@ impl Plan<'_> {
                                         network,
                                         &case.judged,
                                         self.mia,
+                                        &mut (),
                                     )?,
                                     seconds,
                                     curve: Vec::new(),
@@ -517,32 +530,32 @@ impl Plan<'_> {
             ..
         } = original;
         let task = self.task(case, network, initial, snapshots, drawn, &engine);
-        let network = match arm.method.unlearn(&task, &mut watch) {
-            Ok(network) => network,
+        let unlearned = arm.method.unlearn(&task, &mut watch);
+        let seconds = clock.elapsed().as_secs_f64() - looking;
+        let measure =
+            |network: &Network| self.bench.measure(network, &case.judged, self.mia, &mut ());
+        match unlearned.and_then(|network| measure(&network)) {
+            Ok(measured) => Ok(Timed {
+                measured,
+                seconds,
+                curve,
+            }),
             // A method that blows up has a row without numbers; the others go on.
-            Err(Error::Diverged { .. }) => {
-                let mut measured = self
-                    .bench
-                    .measure(&original.network, &case.judged, self.mia)?;
+            Err(Error::Diverged { .. } | Error::Parameter { name: "logits", .. }) => {
+                let mut measured = measure(&original.network)?;
                 measured.scores = Scores {
                     ra: f64::NAN,
                     ta: f64::NAN,
                     fa: f64::NAN,
                     mia: f64::NAN,
                 };
-                return Ok(Timed {
+                Ok(Timed {
                     measured,
                     seconds: f64::NAN,
                     curve: Vec::new(),
-                });
+                })
             }
-            Err(error) => return Err(error),
-        };
-        let seconds = clock.elapsed().as_secs_f64() - looking;
-        Ok(Timed {
-            measured: self.bench.measure(&network, &case.judged, self.mia)?,
-            seconds,
-            curve,
-        })
+            Err(error) => Err(error),
+        }
     }
 }

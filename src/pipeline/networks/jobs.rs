@@ -50,6 +50,10 @@ impl<F: FnMut(&Session) -> Result<()>> Watch for Ticking<'_, F> {
         !self.ticker.stop.load(Ordering::Relaxed)
     }
 
+    fn other(&mut self, _: &str, _: u64, _: u64) -> bool {
+        !self.ticker.stop.load(Ordering::Relaxed)
+    }
+
     fn epoch(&mut self, session: &Session) -> Result<()> {
         (self.each_epoch)(session)
     }

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::evaluate::{Mia, Outputs, Scores, avg_gap};
 use crate::methods::networks::{Method, Retrain, Snapshot, Task, find};
 use crate::progress::Progress;
-use crate::train::{Session, Watch};
+use crate::train::Watch;
 
 /// Trains into a folder and says how it went.
 pub fn train(
@@ -348,8 +348,8 @@ impl Watch for Phase<'_> {
         self.1.at(self.0, done, total)
     }
 
-    fn epoch(&mut self, _: &Session) -> Result<()> {
-        Ok(())
+    fn other(&mut self, phase: &str, done: u64, total: u64) -> bool {
+        self.1.at(phase, done, total)
     }
 }
 
@@ -380,11 +380,9 @@ fn score(
     compared: bool,
     progress: &mut dyn Progress,
 ) -> Result<Vec<Scored>> {
-    let total = models.len() as u64;
     let mut truth: Option<(Scores, Outputs)> = None;
     let mut out = Vec::new();
-    for (done, (name, network, seconds)) in models.into_iter().enumerate() {
-        crate::progress::check(progress, "measuring", done as u64, total)?;
+    for (name, network, seconds) in models {
         let mut scored = Scored {
             name,
             ra: f64::NAN,
@@ -397,7 +395,7 @@ fn score(
         };
         match case {
             Some(case) => {
-                let measured = bench.measure(&network, &case.judged, mia)?;
+                let measured = bench.measure(&network, &case.judged, mia, progress)?;
                 let scores = measured.scores;
                 (scored.ra, scored.ta) = (scores.ra, scores.ta);
                 (scored.fa, scored.mia) = (Some(scores.fa), Some(scores.mia));
