@@ -1,4 +1,4 @@
-//! The CPU engine beside numpy, scipy and torch: same arrays, same threads, same run.
+//! The CPU engine and the networks beside numpy, scipy and torch: same arrays, same threads, same run.
 //!
 //! ```text
 //! cargo bench --bench peers -- [--rounds N] [--threads N] [--only NAME]... [--quick] [--json FILE]
@@ -11,6 +11,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[cfg(feature = "nn")]
+mod networks;
 mod python;
 
 use std::collections::BTreeMap;
@@ -56,7 +58,11 @@ fn main() -> Outcome<()> {
     }
 
     let mut results = Vec::new();
-    for case in cases(options.quick)? {
+    let threads = engine.threads();
+    for case in cases(options.quick)?
+        .into_iter()
+        .chain(network_cases(&options, threads)?)
+    {
         if options.takes(&case.name) {
             let measured = measure(&engine, &case, &mut python, dir.path(), &options)?;
             measured.print(options.quick);
@@ -136,6 +142,8 @@ struct Case {
     ridge: f64,
     /// FLOPs, for the rate.
     work: f64,
+    #[cfg(feature = "nn")]
+    network: Option<networks::Prepared>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -144,6 +152,10 @@ enum Kind {
     Cholesky,
     Projection,
     Update,
+    #[cfg(feature = "nn")]
+    Extraction,
+    #[cfg(feature = "nn")]
+    Training,
 }
 
 impl Kind {
@@ -153,6 +165,10 @@ impl Kind {
             Self::Cholesky => "cholesky",
             Self::Projection => "projection",
             Self::Update => "update",
+            #[cfg(feature = "nn")]
+            Self::Extraction => "extraction",
+            #[cfg(feature = "nn")]
+            Self::Training => "training",
         }
     }
 
@@ -170,6 +186,11 @@ impl Kind {
             (Self::Projection, variant) if variant.contains("f32") => Some(1e-3),
             (Self::Projection, _) => Some(0.0),
             (Self::Update, _) => Some(1e-5),
+            #[cfg(feature = "nn")]
+            (Self::Extraction, _) => Some(1e-4),
+            // A ReLU whose input is within rounding of zero falls to either side, and the gradient follows.
+            #[cfg(feature = "nn")]
+            (Self::Training, _) => Some(5e-2),
         }
     }
 }
@@ -190,6 +211,8 @@ fn cases(quick: bool) -> Outcome<Vec<Case>> {
             arrays: vec![("z", Array::f32(n, d, gaussian_f32(n * d, 1)))],
             ridge: 0.0,
             work: n as f64 * (d * d) as f64,
+            #[cfg(feature = "nn")]
+            network: None,
         });
     }
 
@@ -209,6 +232,8 @@ fn cases(quick: bool) -> Outcome<Vec<Case>> {
             arrays: vec![("a", Array::F64(a)), ("b", Array::F64(gaussian(d, c, 3)))],
             ridge: 0.0,
             work: (d as f64).powi(3) / 3.0 + 2.0 * (d * d * c) as f64,
+            #[cfg(feature = "nn")]
+            network: None,
         });
     }
 
@@ -223,6 +248,8 @@ fn cases(quick: bool) -> Outcome<Vec<Case>> {
         ],
         ridge: 0.0,
         work: 2.0 * (n * d * c) as f64,
+        #[cfg(feature = "nn")]
+        network: None,
     });
 
     let (n, forgotten, d, c) = (shrink(4_000, 600), shrink(400, 60), shrink(512, 128), 100);
@@ -247,11 +274,66 @@ fn cases(quick: bool) -> Outcome<Vec<Case>> {
         ],
         ridge: 1e-6,
         work: n as f64 * (d * d) as f64,
+        #[cfg(feature = "nn")]
+        network: None,
     });
     Ok(cases)
 }
 
+#[cfg(not(feature = "nn"))]
+fn network_cases(_: &Options, _: usize) -> Outcome<Vec<Case>> {
+    Ok(Vec::new())
+}
+
+/// Made only when asked for: the larger ones take a while.
+#[cfg(feature = "nn")]
+fn network_cases(options: &Options, threads: usize) -> Outcome<Vec<Case>> {
+    // Networks run on the pool of whoever calls them, here the common one.
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .build_global()?;
+    let mut cases = Vec::new();
+    for (architecture, count, multiplications) in networks::NETWORKS {
+        if options.quick && count * multiplications as usize > 6_000_000_000 {
+            continue;
+        }
+        let count = if options.quick { count / 16 } else { count };
+        for (kind, factor) in [(Kind::Extraction, 2.0), (Kind::Training, 6.0)] {
+            let name = format!("networks-{architecture}-{}", kind.name());
+            if !options.takes(&name) {
+                continue;
+            }
+            let network = networks::Prepared::new(architecture, count)?;
+            cases.push(Case {
+                name,
+                kind,
+                shape: format!("{architecture}, {count} images, f32"),
+                arrays: network.arrays(),
+                ridge: 0.0,
+                work: factor * multiplications * count as f64,
+                network: Some(network),
+            });
+        }
+    }
+    Ok(cases)
+}
+
 impl Case {
+    #[cfg(feature = "nn")]
+    fn network(&self) -> &networks::Prepared {
+        let network = self.network.as_ref();
+        network.expect("the case has the network its kind needs")
+    }
+
+    /// What a peer must know beyond the arrays.
+    fn parameter(&self) -> Value {
+        #[cfg(feature = "nn")]
+        if let Some(network) = &self.network {
+            return network.describe();
+        }
+        json!(self.ridge)
+    }
+
     fn array(&self, name: &str) -> &Array {
         let found = self.arrays.iter().find(|(n, _)| *n == name);
         &found.expect("the case has the array its kind needs").1
@@ -278,6 +360,10 @@ impl Case {
                 self.array("init").matrix(),
                 self.ridge,
             ),
+            #[cfg(feature = "nn")]
+            Kind::Extraction => Ok(widened(self.network().extraction())),
+            #[cfg(feature = "nn")]
+            Kind::Training => Ok(widened(self.network().training())),
         }
     }
 
@@ -324,6 +410,12 @@ impl Case {
     }
 }
 
+#[cfg(feature = "nn")]
+fn widened((rows, values): (usize, Vec<f32>)) -> Matrix {
+    let values: Vec<f64> = values.into_iter().map(f64::from).collect();
+    Matrix::from_vec(rows, values.len() / rows, values)
+}
+
 /// Times of one implementation, one a round.
 struct Peer {
     name: String,
@@ -361,7 +453,7 @@ fn measure(
         paths.insert((*name).into(), json!(path));
     }
     let loaded = python.ask(&json!({
-        "do": "load", "case": case.name, "kind": case.kind.name(), "arrays": paths, "ridge": case.ridge,
+        "do": "load", "case": case.name, "kind": case.kind.name(), "arrays": paths, "parameter": case.parameter(),
     }))?;
     let variants: Vec<String> = serde_json::from_value(loaded["variants"].clone())?;
 

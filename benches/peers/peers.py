@@ -2,8 +2,8 @@
 
 One JSON request a line on standard input, one JSON answer a line on standard output:
 
-    {"do": "load", "case": NAME, "kind": KIND, "arrays": {NAME: PATH}, "ridge": X}
-        -> {"variants": [NAME, ...]}
+    {"do": "load", "case": NAME, "kind": KIND, "arrays": {NAME: PATH}, "parameter": X}
+        -> {"variants": [NAME, ...]}; the parameter is the ridge, or what describes a network
     {"do": "check", "variant": NAME, "out": PATH}    runs it once, writes the result as little-endian f64
         -> {"seconds": T}
     {"do": "time", "variant": NAME, "repeat": N}     runs it N times
@@ -143,6 +143,10 @@ def update(arrays, ridge):
 
 
 KINDS = {"gram": gram, "cholesky": cholesky, "projection": projection, "update": update}
+if torch:
+    import networks
+
+    KINDS.update(extraction=networks.extraction, training=networks.training)
 
 
 def store(result, path):
@@ -155,7 +159,8 @@ def answer(request, variants):
     if request["do"] == "load":
         arrays = {name: np.load(path) for name, path in request["arrays"].items()}
         variants.clear()
-        variants.update(KINDS[request["kind"]](arrays, request["ridge"]))
+        kind = KINDS.get(request["kind"], lambda *_: {})
+        variants.update(kind(arrays, request["parameter"]))
         return {"variants": list(variants)}
     run = variants[request["variant"]]
     if request["do"] == "check":

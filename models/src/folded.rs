@@ -260,7 +260,10 @@ impl Folded {
     pub fn feature_rows(&self, images: &[f32], image: [usize; 3]) -> Vec<f32> {
         assert_eq!(image[0], self.channels, "channels of the images");
         let size = image.iter().product::<usize>();
-        assert!(size > 0 && images.len() % size == 0, "whole images");
+        assert!(
+            size > 0 && images.len().is_multiple_of(size),
+            "whole images"
+        );
         let features = self.network.head().weight.dims()[0];
         let mut rows = vec![0.0; images.len() / size * features];
         let task = (TASK / self.widest(image)).clamp(4, 12);

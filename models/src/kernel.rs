@@ -219,6 +219,40 @@ mod tests {
         }
     }
 
+    struct OneOuter<'a>(&'a [f32], &'a [f32], usize);
+
+    impl Work for OneOuter<'_> {
+        type Output = Tile;
+
+        #[inline(always)]
+        fn run<K: Kernel>(self, kernel: K) -> Tile {
+            let mut sums = [[0.25; BLOCK]; PIXELS];
+            kernel.outer((self.0, 7), (self.1, 19), self.2, &mut sums);
+            sums
+        }
+    }
+
+    #[test]
+    fn outer_products_are_the_same_on_every_instruction_set() {
+        let some = |n: usize| -> Vec<f32> {
+            let values = (0..n).map(|i| ((i * 7919 + 13) % 1009) as f32 / 1009.0 - 0.5);
+            values.collect()
+        };
+        for count in [0, 1, 5, 64] {
+            let (left, right) = (some(7 * count + 6), some(19 * count + 16));
+            let found = Isa::detect().run(OneOuter(&left, &right, count));
+            assert_eq!(found, Isa::Portable.run(OneOuter(&left, &right, count)));
+            for i in 0..PIXELS {
+                for j in 0..BLOCK {
+                    let product = |p| f64::from(left[7 * p + i]) * f64::from(right[19 * p + j]);
+                    let wanted = 0.25 + (0..count).map(product).sum::<f64>();
+                    let gap = (f64::from(found[i][j]) - wanted).abs();
+                    assert!(gap <= 1e-7 * (count + 1) as f64, "{count}: {gap}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn every_instruction_set_gives_the_same_bytes() {
         let pseudo = |n: usize| -> Vec<f32> {

@@ -249,6 +249,8 @@ impl NetworkConfig {
 }
 
 /// A network of some architecture.
+// There is one at a time, and boxes would put another name into the paths of its parameters.
+#[allow(clippy::large_enum_variant)]
 #[derive(Module, Debug)]
 pub enum Network {
     /// See [`SmallCnn`].

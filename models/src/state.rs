@@ -554,7 +554,7 @@ mod tests {
         let net = config.init(1, &device).unwrap();
         let state = net.state();
 
-        let wider = config.clone().with_width(8).init(1, &device).unwrap();
+        let wider = config.with_width(8).init(1, &device).unwrap();
         let error = wider.load(&state).unwrap_err();
         assert_eq!(
             error.reshaped.len(),

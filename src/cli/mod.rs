@@ -206,6 +206,19 @@ fn canonical(target: &Path) -> std::io::Result<PathBuf> {
     Ok(directory.canonicalize()?.join(name))
 }
 
+/// Refuses more repetitions than anyone can wait for, before a list of them is made.
+fn check_seeds(count: u64) -> muso::Result<()> {
+    const MOST: u64 = 10_000;
+    if (1..=MOST).contains(&count) {
+        return Ok(());
+    }
+    Err(Error::Parameter {
+        name: "--seeds",
+        value: count.to_string(),
+        expected: format!("1 to {MOST}"),
+    })
+}
+
 /// Prints to standard output; a reader that has seen enough is not an error of ours.
 fn print(text: &str) -> muso::Result<()> {
     use std::io::Write;

@@ -51,9 +51,11 @@ pub(super) struct NetArgs {
     width: Option<usize>,
 }
 
-/// How to train.
+/// How to train, or how a model from elsewhere was trained.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Training")]
+#[command(
+    next_help_heading = "Training (in unlearn: how --model was trained, for retraining; a method's own are --set)"
+)]
 pub(super) struct RecipeArgs {
     /// Passes over the data
     #[arg(long, value_name = "N")]
@@ -65,16 +67,16 @@ pub(super) struct RecipeArgs {
     #[arg(long, value_enum)]
     optimizer: Option<RuleArg>,
     /// The highest learning rate
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     lr: Option<f64>,
     /// Of sgd
-    #[arg(long, value_name = "M")]
+    #[arg(long, value_name = "M", allow_negative_numbers = true)]
     momentum: Option<f64>,
     /// Weight decay
-    #[arg(long, value_name = "D")]
+    #[arg(long, value_name = "D", allow_negative_numbers = true)]
     weight_decay: Option<f64>,
     /// Epochs over which the learning rate rises
-    #[arg(long, value_name = "EPOCHS")]
+    #[arg(long, value_name = "EPOCHS", allow_negative_numbers = true)]
     warmup: Option<f64>,
     /// What the learning rate does: steps is ×0.1 at 80 % and ×0.01 at 90 % of the epochs
     #[arg(long, value_enum)]
@@ -106,10 +108,15 @@ pub(super) struct ForgetArgs {
     #[arg(long, value_name = "CLASS", group = "what")]
     forget_class: Option<String>,
     /// Only this share of the class
-    #[arg(long, value_name = "SHARE", requires = "forget_class")]
+    #[arg(long, value_name = "SHARE", requires = "forget_class", conflicts_with_all = ["forget_random", "forget"])]
     part: Option<f64>,
     /// This share of all rows, drawn at random
-    #[arg(long, value_name = "SHARE", group = "what")]
+    #[arg(
+        long,
+        value_name = "SHARE",
+        group = "what",
+        allow_negative_numbers = true
+    )]
     forget_random: Option<f64>,
     /// The training rows that a file lists, one number a line, counted from 0
     #[arg(long, value_name = "FILE", group = "what")]
@@ -134,14 +141,22 @@ pub(super) struct TrainArgs {
         conflicts_with = "resume"
     )]
     out: Option<PathBuf>,
-    /// Go on with the run in this folder
-    #[arg(long, value_name = "DIR")]
+    /// Go on with the run in this folder, with the settings that it began with
+    #[arg(long, value_name = "DIR", conflicts_with_all = [
+        "config", "data", "data_path", "image_size", "normalisation", "seed", "arch", "width", "epochs", "batch",
+        "optimizer", "lr", "momentum", "weight_decay", "warmup", "schedule", "augment", "patience", "hold_out", "snapshots",
+    ])]
     resume: Option<PathBuf>,
     /// Stop when the accuracy on held-out rows has not risen for so many epochs
     #[arg(long, value_name = "EPOCHS")]
     patience: Option<usize>,
     /// Share of the rows that is held out for --patience [default: 0.1]
-    #[arg(long, value_name = "SHARE", requires = "patience")]
+    #[arg(
+        long,
+        value_name = "SHARE",
+        requires = "patience",
+        allow_negative_numbers = true
+    )]
     hold_out: Option<f64>,
     /// Parts of the run after which a snapshot is kept [default: 0.05,0.1,0.2,0.4]
     #[arg(long, value_name = "PARTS", value_delimiter = ',')]
@@ -159,7 +174,10 @@ pub(super) struct TrainArgs {
 #[command(after_help = unlearn_help())]
 pub(super) struct UnlearnArgs {
     /// The folder of a run of muso train
-    #[arg(long, value_name = "DIR", required_unless_present = "model", conflicts_with_all = ["model", "arch", "width"])]
+    #[arg(long, value_name = "DIR", required_unless_present = "model", conflicts_with_all = [
+        "model", "arch", "width", "config", "epochs", "batch", "optimizer", "lr", "momentum", "weight_decay", "warmup",
+        "schedule", "augment",
+    ])]
     run: Option<PathBuf>,
     /// A checkpoint from elsewhere, safetensors or PyTorch; its initial weights are then drawn anew
     #[arg(long, value_name = "FILE")]
@@ -215,7 +233,7 @@ pub(super) struct EvaluateArgs {
     #[arg(long, value_name = "FILE")]
     model: PathBuf,
     /// Take data and settings from the folder of a run of muso train
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "config")]
     run: Option<PathBuf>,
     /// Another checkpoint of the same architecture, such as a retrained one, to measure the distance to
     #[arg(long, value_name = "FILE")]
@@ -385,10 +403,15 @@ pub(super) fn train(args: &TrainArgs, common: &Common) -> anyhow::Result<()> {
         }
     };
     let resumed = args.resume.is_some();
-    let text = on_threads(common, |_| {
+    let json = Outputs::beside(&[]).open("--json", common.json.as_deref())?;
+    let report = on_threads(common, |_| {
         single::train(&folder, &config, resumed, &mut Bar::new())
     })??;
-    print(&text)?;
+    if let Some(mut file) = json {
+        file.put(report.to_json().as_bytes())?;
+        file.commit()?;
+    }
+    print(&report.text())?;
     Ok(())
 }
 
@@ -409,7 +432,12 @@ pub(super) fn unlearn(args: &UnlearnArgs, common: &Common) -> anyhow::Result<()>
             expected: "what to forget".into(),
         })?;
     }
-    let mut outputs = Outputs::beside(&[("--model", args.model.as_deref())]);
+    let mut outputs = Outputs::beside(&[
+        ("--model", args.model.as_deref()),
+        ("--forget", args.forget.forget.as_deref()),
+        ("--config", args.data.config.as_deref()),
+    ]);
+    keep_run(&mut outputs, args.run.as_deref());
     let out = outputs.open("--out", Some(&args.out))?;
     let json = outputs.open("--json", common.json.as_deref())?;
     let request = single::Unlearn {
@@ -423,8 +451,19 @@ pub(super) fn unlearn(args: &UnlearnArgs, common: &Common) -> anyhow::Result<()>
     };
     let report = on_threads(common, |threads| request.run(threads, &mut Bar::new()))??;
     report.write(out, json)?;
-    print(&report.text(colour()))?;
+    print(&report.text())?;
+    print(&format!("\n{}\n", args.out.display()))?;
     Ok(())
+}
+
+/// The files of a run are inputs, whichever of them are read.
+fn keep_run(outputs: &mut Outputs, run: Option<&Path>) {
+    let Some(Ok(files)) = run.map(std::fs::read_dir) else {
+        return;
+    };
+    for file in files.flatten() {
+        outputs.keep("a file of --run", Some(&file.path()));
+    }
 }
 
 pub(super) fn evaluate(args: &EvaluateArgs, common: &Common) -> anyhow::Result<()> {
@@ -435,8 +474,14 @@ pub(super) fn evaluate(args: &EvaluateArgs, common: &Common) -> anyhow::Result<(
     args.data.apply(&mut config)?;
     args.net.apply(&mut config);
     config.mia = args.mia.unwrap_or(config.mia);
-    let json = Outputs::beside(&[("--model", Some(&args.model))])
-        .open("--json", common.json.as_deref())?;
+    let mut outputs = Outputs::beside(&[
+        ("--model", Some(&args.model)),
+        ("--reference", args.reference.as_deref()),
+        ("--forget", args.forget.forget.as_deref()),
+        ("--config", args.data.config.as_deref()),
+    ]);
+    keep_run(&mut outputs, args.run.as_deref());
+    let json = outputs.open("--json", common.json.as_deref())?;
     let request = single::Evaluate {
         config,
         model: args.model.clone(),
@@ -446,7 +491,7 @@ pub(super) fn evaluate(args: &EvaluateArgs, common: &Common) -> anyhow::Result<(
     };
     let report = on_threads(common, |_| request.run(&mut Bar::new()))??;
     report.write(None, json)?;
-    print(&report.text(colour()))?;
+    print(&report.text())?;
     Ok(())
 }
 
@@ -460,15 +505,21 @@ pub(super) fn compare(args: &CompareArgs, common: &Common) -> anyhow::Result<()>
         config.forget = vec![forget];
     }
     if let Some(count) = args.seeds {
+        super::check_seeds(count)?;
         let first = config.seeds.first().copied().unwrap_or(0);
         config.seeds = (0..count).map(|k| first.wrapping_add(k)).collect();
     }
     if let Some(names) = &args.methods {
-        config.choose(names)?;
+        let names: Vec<String> = names.iter().map(|name| name.trim().to_owned()).collect();
+        config.choose(&names)?;
     }
     config.check()?;
     let setting = compare::Setting::own();
-    present(&args.report, common, |threads, bar| {
+    let inputs = [
+        ("--forget", args.forget.forget.as_deref()),
+        ("--config", args.data.config.as_deref()),
+    ];
+    present(&args.report, &inputs, common, |threads, bar| {
         compare::run(&config, setting, threads, bar)
     })
 }
@@ -480,15 +531,15 @@ pub(super) fn demo(
     page: &Path,
     common: &Common,
 ) -> anyhow::Result<()> {
-    present(page, common, |threads, bar| {
+    present(page, &[], common, |threads, bar| {
         demo::run(seeds, command, threads, bar)
     })
 }
 
 /// `muso demo --nn --tune`.
-pub(super) fn tune(methods: &[String], common: &Common) -> anyhow::Result<()> {
+pub(super) fn tune(methods: &[String], seeds: &[u64], common: &Common) -> anyhow::Result<()> {
     let threads = device::engine(common)?.threads();
-    let found = demo::tune(methods, threads, &mut Bar::new())?;
+    let found = demo::tune(methods, seeds, threads, &mut Bar::new())?;
     print(&found)?;
     Ok(())
 }
@@ -504,7 +555,7 @@ pub(super) struct Reproduce {
 
 impl Reproduce {
     pub(super) fn run(&self, page: &Path, common: &Common) -> anyhow::Result<()> {
-        present(page, common, |threads, bar| {
+        present(page, &[], common, |threads, bar| {
             let path = self.path.as_ref();
             tables::reproduce(
                 self.table,
@@ -522,11 +573,12 @@ impl Reproduce {
 /// Runs a comparison and writes its outputs.
 fn present(
     page: &Path,
+    inputs: &[(&str, Option<&Path>)],
     common: &Common,
     compare: impl FnOnce(usize, &mut Bar) -> muso::Result<compare::Compared>,
 ) -> anyhow::Result<()> {
     let threads = device::engine(common)?.threads();
-    let mut outputs = Outputs::beside(&[]);
+    let mut outputs = Outputs::beside(inputs);
     let mut report = outputs.open("--report", Some(page))?;
     let mut json = outputs.open("--json", common.json.as_deref())?;
     let outcome = compare(threads, &mut Bar::new())?;

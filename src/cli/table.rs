@@ -84,9 +84,14 @@ enum ScaleArg {
 }
 
 pub(super) fn demo(args: &DemoArgs, common: &Common) -> anyhow::Result<()> {
+    super::check_seeds(args.table.seeds.unwrap_or(1))?;
     #[cfg(feature = "nn")]
     if let Some(methods) = &args.tune {
-        return super::network::tune(methods, common);
+        let seeds = match (args.table.seed, args.table.seeds) {
+            (None, None) => muso::pipeline::networks::demo::TUNING_SEEDS.to_vec(),
+            _ => args.table.list(0, 1),
+        };
+        return super::network::tune(methods, &seeds, common);
     } else if args.nn {
         let seeds = args
             .table
@@ -98,6 +103,7 @@ pub(super) fn demo(args: &DemoArgs, common: &Common) -> anyhow::Result<()> {
 }
 
 pub(super) fn reproduce(args: &ReproduceArgs, common: &Common) -> anyhow::Result<()> {
+    super::check_seeds(args.args.seeds.unwrap_or(1))?;
     #[cfg(feature = "nn")]
     {
         use muso::pipeline::networks::tables::{NetworkTable, Scale};

@@ -178,6 +178,7 @@ mod tests {
     #[test]
     fn kept_weights_stay_to_the_bit_in_spite_of_momentum_and_decay() {
         let recipe = Recipe {
+            rule: Rule::Sgd,
             weight_decay: 0.5,
             ..Recipe::default()
         };

@@ -21,6 +21,7 @@ pub enum Rule {
     /// Adam; the decay is added to the gradient.
     Adam,
     /// Adam with the decay applied to the weights.
+    #[serde(rename = "adamw")]
     AdamW,
 }
 
@@ -65,17 +66,18 @@ pub struct Recipe {
     pub augment: Option<Augment>,
 }
 
+/// What suits a small network on a few thousand images.
 impl Default for Recipe {
     fn default() -> Self {
         Self {
-            epochs: 1,
-            batch: 128,
-            rule: Rule::Sgd,
-            learning_rate: 0.1,
+            epochs: 25,
+            batch: 64,
+            rule: Rule::Adam,
+            learning_rate: 1e-3,
             momentum: 0.9,
             weight_decay: 0.0,
             warmup: 0.0,
-            schedule: Schedule::Constant,
+            schedule: Schedule::Cosine,
             augment: None,
         }
     }
@@ -166,6 +168,7 @@ mod tests {
     fn the_papers_steps() {
         let recipe = Recipe {
             epochs: 100,
+            learning_rate: 0.1,
             warmup: 2.0,
             schedule: Schedule::Steps {
                 at: vec![0.8, 0.9],
@@ -225,7 +228,7 @@ mod tests {
         );
         refused(
             Recipe {
-                warmup: 2.0,
+                warmup: 26.0,
                 ..good()
             },
             "warmup",

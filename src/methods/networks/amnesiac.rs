@@ -34,6 +34,10 @@ impl Method for Amnesiac {
         settings_of(self)
     }
 
+    fn check(&self) -> Result<()> {
+        self.recipe.check()
+    }
+
     fn unlearn(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network> {
         let mut random = ChaCha8Rng::seed_from_u64(stream(task.seed, 0xA3));
         let mut targets = task.targets();

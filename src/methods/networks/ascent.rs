@@ -32,6 +32,10 @@ impl Method for Ascent {
         settings_of(self)
     }
 
+    fn check(&self) -> Result<()> {
+        self.recipe.check()
+    }
+
     fn unlearn(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network> {
         let targets = task.targets();
         let seed = stream(task.seed, 0xA5C);

@@ -5,7 +5,7 @@ use muso_models::burn::tensor::Tensor;
 use muso_models::burn::tensor::activation::softmax;
 use serde::{Deserialize, Serialize};
 
-use super::{Method, Task, settings_of, short};
+use super::{Method, Task, settings_of, short, within};
 use crate::data::images::shuffled;
 use crate::error::Result;
 use crate::train::{Recipe, Rule, Session, Step, Watch, cross_entropy, stream};
@@ -40,6 +40,12 @@ impl Method for BadTeacher {
 
     fn settings(&self) -> toml::Table {
         settings_of(self)
+    }
+
+    fn check(&self) -> Result<()> {
+        within("retain-share", self.retain_share, 0.0, 1.0)?;
+        within("temperature", self.temperature, 1e-3, 1e6)?;
+        self.recipe.check()
     }
 
     fn unlearn(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network> {

@@ -32,6 +32,10 @@ impl Method for FineTune {
         settings_of(self)
     }
 
+    fn check(&self) -> Result<()> {
+        self.recipe.check()
+    }
+
     fn unlearn(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network> {
         let start = task.original.clone();
         descend(

@@ -49,7 +49,7 @@ use serde::de::DeserializeOwned;
 use crate::engine::{CpuEngine, Matrix};
 use crate::error::{Error, Result};
 use crate::features::{Feed, host};
-use crate::train::{Recipe, RowTargets, Rule, Session, Watch, stream};
+use crate::train::{Recipe, RowTargets, Rule, Schedule, Session, Watch, stream};
 
 /// A network from the way to the trained one.
 #[derive(Clone, Debug)]
@@ -95,6 +95,9 @@ pub trait Method: Send + Sync {
     /// Its settings, all of them, as a configuration file has them.
     fn settings(&self) -> toml::Table;
 
+    /// Refuses settings that cannot be run, naming the field.
+    fn check(&self) -> Result<()>;
+
     /// The network that has forgotten. `watch` sees each epoch and may end the run.
     fn unlearn(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network>;
 }
@@ -112,17 +115,75 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The method with these settings; what is not named has its default.
+    /// The method with these settings; what is not named has its default, within its recipe too.
     pub fn with(&self, settings: toml::Table) -> Result<Box<dyn Method>> {
-        (self.make)(settings).map_err(|error| Error::Selection {
+        let fault = |problem: String| Error::Selection {
             what: format!("methods.{}", self.key),
-            problem: error.message().lines().collect::<Vec<_>>().join(" "),
-            expected: format!(
-                "the settings of {}, as `muso unlearn --help` lists them",
-                self.name
-            ),
-        })
+            problem,
+            expected: format!("settings of {}: {}", self.name, self.known()),
+        };
+        let mut all = settings;
+        if let (Some(toml::Value::Table(given)), Some(toml::Value::Table(recipe))) =
+            (all.get_mut("recipe"), self.defaults().remove("recipe"))
+        {
+            for (key, value) in recipe {
+                given.entry(key).or_insert(value);
+            }
+        }
+        let said = |error: toml::de::Error| error.message().lines().collect::<Vec<_>>().join(" ");
+        let method = (self.make)(all).map_err(|error| fault(said(error)))?;
+        method.check().map_err(|error| match error {
+            Error::Parameter {
+                name,
+                value,
+                expected,
+            } => Error::Selection {
+                what: format!("methods.{}", self.key),
+                problem: format!("{name} = {value}"),
+                expected,
+            },
+            other => other,
+        })?;
+        Ok(method)
     }
+
+    fn defaults(&self) -> toml::Table {
+        (self.make)(toml::Table::new()).map_or_else(|_| toml::Table::new(), |m| m.settings())
+    }
+
+    /// The names of its settings.
+    fn known(&self) -> String {
+        let mut names = Vec::new();
+        for (key, value) in self.defaults() {
+            match value {
+                toml::Value::Table(inner) if key == "recipe" => {
+                    names.extend(inner.keys().map(|name| format!("{key}.{name}")));
+                }
+                _ => names.push(key),
+            }
+        }
+        if names.is_empty() {
+            "it has none".to_owned()
+        } else {
+            names.join(", ")
+        }
+    }
+}
+
+/// Refuses a number outside `low..=high`.
+fn within(name: &'static str, value: f64, low: f64, high: f64) -> Result<()> {
+    if (low..=high).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::Parameter {
+        name,
+        value: value.to_string(),
+        expected: if high.is_finite() {
+            format!("a number from {low} to {high}")
+        } else {
+            format!("a number from {low}")
+        },
+    })
 }
 
 fn make<M: Method + DeserializeOwned + 'static>(
@@ -277,6 +338,7 @@ fn short(rule: Rule, epochs: usize, learning_rate: f64, batch: usize) -> Recipe 
         batch,
         rule,
         learning_rate,
+        schedule: Schedule::Constant,
         ..Recipe::default()
     }
 }

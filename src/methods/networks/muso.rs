@@ -3,7 +3,7 @@
 use muso_models::Network;
 use serde::{Deserialize, Serialize};
 
-use super::{Method, Task, head_matrix, settings_of, short};
+use super::{Method, Task, head_matrix, settings_of, short, within};
 use crate::data::images::shuffled;
 use crate::engine::{Engine, Matrix, SumsSpec, Targets};
 use crate::error::{Error, Result};
@@ -193,6 +193,23 @@ impl Method for Muso {
 
     fn settings(&self) -> toml::Table {
         settings_of(self)
+    }
+
+    fn check(&self) -> Result<()> {
+        let share = match self.sampling {
+            Sampling::All => 1.0,
+            Sampling::Random(share) | Sampling::ColumnSelect(share) => share,
+        };
+        count(share, 1)?;
+        let ridges = match self.ridge {
+            RidgePath::Constant(ridge) => [ridge; 2],
+            RidgePath::Cosine(first, last) => [first, last],
+        };
+        for ridge in ridges {
+            within("ridge", ridge, 0.0, f64::MAX)?;
+        }
+        within("every", self.every.unwrap_or(1) as f64, 1.0, f64::INFINITY)?;
+        self.recipe.check()
     }
 
     fn unlearn(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network> {

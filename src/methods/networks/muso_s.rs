@@ -3,7 +3,7 @@
 use muso_models::Network;
 use serde::{Deserialize, Serialize};
 
-use super::{Method, Task, descend, settings_of, short};
+use super::{Method, Task, descend, settings_of, short, within};
 use crate::error::Result;
 use crate::features::SHIFTS;
 use crate::labels::{TargetForm, entropy_of, softmax};
@@ -11,8 +11,8 @@ use crate::train::{Beside, Recipe, Rule, Schedule, Watch};
 
 /// What the retained rows alone say of the forgotten ones, seen through features that have not memorised them.
 ///
-/// 1. Features: an early snapshot of the training run, from before the network memorised anything, trained a little
-///    further on the retained rows only. Where there is no snapshot, the initial weights take its place.
+/// 1. Features: an early snapshot of the training run, from before the network memorised anything, or the initial
+///    weights (where there is no snapshot, always), trained for a while on the retained rows only.
 /// 2. Labels: the target form ỹ_u = Z_u W_r on those features, W_r fitted to the retained labels alone.
 /// 3. Sharpness: softmax(k·τ·ỹ_u), where τ is the leave-one-out temperature and k makes the left-out retained rows as
 ///    uncertain as the original network is of images that it has *not* memorised: the retained ones moved by a pixel.
@@ -146,6 +146,19 @@ impl Method for MusoS {
 
     fn settings(&self) -> toml::Table {
         settings_of(self)
+    }
+
+    fn check(&self) -> Result<()> {
+        within("snapshot", self.snapshot, 0.0, 1.0)?;
+        within("refresh", self.refresh, 0.0, 1.0)?;
+        within(
+            "relative-ridge",
+            self.relative_ridge,
+            f64::MIN_POSITIVE,
+            f64::MAX,
+        )?;
+        within("sharpness", self.sharpness.unwrap_or(1.0), 0.0, 1e6)?;
+        self.recipe.check()
     }
 
     fn unlearn(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network> {

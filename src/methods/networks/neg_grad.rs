@@ -4,7 +4,7 @@ use muso_models::burn::tensor::Tensor;
 use muso_models::{Mode, Network};
 use serde::{Deserialize, Serialize};
 
-use super::{Method, Task, settings_of, short};
+use super::{Method, Task, settings_of, short, within};
 use crate::data::images::{Batch, shuffled};
 use crate::error::Result;
 use crate::features::Feed;
@@ -67,6 +67,11 @@ impl Method for NegGrad {
 
     fn settings(&self) -> toml::Table {
         settings_of(self)
+    }
+
+    fn check(&self) -> Result<()> {
+        within("retain-weight", self.retain_weight, 0.0, 1.0)?;
+        self.recipe.check()
     }
 
     fn unlearn(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network> {

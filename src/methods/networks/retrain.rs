@@ -22,6 +22,10 @@ impl Method for Retrain {
         settings_of(self)
     }
 
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+
     fn unlearn(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network> {
         let start = task.initial.clone();
         descend(

@@ -6,7 +6,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
-use super::{Method, Task, settings_of, short};
+use super::{Method, Task, settings_of, short, within};
 use crate::error::Result;
 use crate::features::host;
 use crate::train::{Optimizer, Recipe, Rule, Session, Watch, gradients, stream};
@@ -87,6 +87,11 @@ impl Method for Salun {
 
     fn settings(&self) -> toml::Table {
         settings_of(self)
+    }
+
+    fn check(&self) -> Result<()> {
+        within("share", self.share, 0.0, 1.0)?;
+        self.recipe.check()
     }
 
     fn unlearn(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network> {

@@ -5,7 +5,7 @@ use muso_models::burn::tensor::Tensor;
 use muso_models::burn::tensor::activation::softmax;
 use serde::{Deserialize, Serialize};
 
-use super::{Method, Task, settings_of, short};
+use super::{Method, Task, settings_of, short, within};
 use crate::error::Result;
 use crate::train::{Recipe, Rule, Session, Step, Watch, cross_entropy, stream};
 
@@ -48,6 +48,14 @@ impl Method for Scrub {
 
     fn settings(&self) -> toml::Table {
         settings_of(self)
+    }
+
+    fn check(&self) -> Result<()> {
+        within("temperature", self.temperature, 1e-3, 1e6)?;
+        within("label-weight", self.label_weight, 0.0, 1e6)?;
+        within("teacher-weight", self.teacher_weight, 0.0, 1e6)?;
+        within("forget-batch", self.forget_batch as f64, 1.0, f64::INFINITY)?;
+        self.recipe.check()
     }
 
     fn unlearn(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network> {

@@ -4,7 +4,7 @@ use muso_models::burn::tensor::Tensor;
 use muso_models::{Network, Tape, params};
 use serde::{Deserialize, Serialize};
 
-use super::{Method, Task, settings_of};
+use super::{Method, Task, settings_of, within};
 use crate::error::{Error, Result};
 use crate::train::{Step, Watch, gradients};
 
@@ -77,6 +77,12 @@ impl Method for Ssd {
 
     fn settings(&self) -> toml::Table {
         settings_of(self)
+    }
+
+    fn check(&self) -> Result<()> {
+        within("selection", self.selection, 0.0, f64::MAX)?;
+        within("dampening", self.dampening, 0.0, f64::MAX)?;
+        within("batch", self.batch as f64, 1.0, f64::INFINITY)
     }
 
     fn unlearn(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network> {

@@ -20,7 +20,7 @@ use crate::data::images::{self, Dataset, ImageSet, Kind, Normalisation};
 use crate::error::{Error, Result};
 use crate::evaluate::Mia;
 use crate::methods::networks::{METHODS, Method, find};
-use crate::train::{Recipe, Rule, Schedule};
+use crate::train::Recipe;
 
 /// A whole run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -117,14 +117,7 @@ impl Default for Config {
             snapshots: vec![0.05, 0.1, 0.2, 0.4],
             data: Data::default(),
             network: Net::default(),
-            train: Recipe {
-                epochs: 25,
-                batch: 64,
-                rule: Rule::Adam,
-                learning_rate: 1e-3,
-                schedule: Schedule::Cosine,
-                ..Recipe::default()
-            },
+            train: Recipe::default(),
             early_stop: None,
             forget: vec![Forget::Random(0.1)],
             methods: BTreeMap::new(),
@@ -159,7 +152,7 @@ impl Config {
         let config: Self = toml::from_str(text).map_err(|error| {
             let line = error
                 .span()
-                .map(|span| text[..span.start.min(text.len())].lines().count().max(1));
+                .map(|span| 1 + text[..span.start.min(text.len())].matches('\n').count());
             let place = line.map_or(String::new(), |line| format!("line {line}: "));
             let said = error.message().lines().collect::<Vec<_>>().join(" ");
             Error::format(path, format!("{place}{said}"), "a muso configuration")

@@ -113,12 +113,17 @@ pub fn run(
 
 /// Tries every setting of some methods, or of all, on the tuning seeds and says how each did, as the text of
 /// `demo-tuned.toml`.
-pub fn tune(methods: &[String], threads: usize, progress: &mut dyn Progress) -> Result<String> {
+pub fn tune(
+    methods: &[String],
+    seeds: &[u64],
+    threads: usize,
+    progress: &mut dyn Progress,
+) -> Result<String> {
     let wanted: Vec<&str> = methods
         .iter()
         .map(|name| Ok(find(name)?.key))
         .collect::<Result<_>>()?;
-    let (config, _) = config(&TUNING_SEEDS)?;
+    let (config, _) = config(seeds)?;
     let mut arms = Vec::new();
     for (key, settings) in grid()? {
         if !wanted.is_empty() && !wanted.contains(&key.as_str()) {
@@ -134,9 +139,8 @@ pub fn tune(methods: &[String], threads: usize, progress: &mut dyn Progress) -> 
     let (bench, cases) = prepare(&config)?;
     let comparisons = run_arms(&config, &bench, &cases, &arms, threads, progress)?;
     let mut text = format!(
-        "# Written by `muso demo --nn --tune`: AvgGap on seeds {} and {} of every setting in demo-grid.toml, by scenario in\n\
-         # the order of demo.toml, and their mean. The least mean is chosen.\n",
-        TUNING_SEEDS[0], TUNING_SEEDS[1]
+        "# Written by `muso demo --nn --tune`: AvgGap on seeds {seeds:?} of every setting in demo-grid.toml, by scenario in\n\
+         # the order of demo.toml, and their mean. The least mean is chosen.\n"
     );
     let mut best: BTreeMap<&str, (usize, f64)> = BTreeMap::new();
     for (k, arm) in arms.iter().enumerate() {

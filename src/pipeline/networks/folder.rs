@@ -107,6 +107,19 @@ impl Folder {
         put(&self.file(CONFIG), config.to_toml().as_bytes())
     }
 
+    /// Takes away what [`Folder::create`] and the start of training wrote, if no step was saved: a run that failed at once
+    /// is not in the way of the next.
+    pub(super) fn discard_unstarted(&self) {
+        if self.file(SESSION).exists() || self.file(MODEL).exists() {
+            return;
+        }
+        // What cannot be removed stays, and the next run says that it is there.
+        for name in [CONFIG, INITIAL] {
+            let _ = fs::remove_file(self.file(name));
+        }
+        let _ = fs::remove_dir(&self.path);
+    }
+
     /// Trains to the end, from the start or from where an earlier run stopped, and writes the model.
     ///
     /// # Errors
@@ -117,6 +130,13 @@ impl Folder {
         bench: &Bench,
         progress: &mut dyn Progress,
     ) -> Result<Network> {
+        if self.file(MODEL).exists() {
+            return Err(Error::format(
+                &self.path,
+                "the run is finished (it has model.safetensors)",
+                "a run to go on with",
+            ));
+        }
         let seed = config.seeds[0];
         let initial = bench.initial(seed)?;
         let make = make_text(&bench.network);

@@ -20,29 +20,64 @@ use crate::methods::networks::{Method, Retrain, Snapshot, Task, find};
 use crate::progress::Progress;
 use crate::train::Watch;
 
-/// Trains into a folder and says how it went.
+/// How a training run ended.
+#[derive(Clone, Debug, Serialize)]
+pub struct TrainReport {
+    kind: &'static str,
+    /// Percent of the test images that are classified rightly.
+    pub test_accuracy: f64,
+    /// How many there are.
+    pub test_images: usize,
+    /// The trained network.
+    pub model: PathBuf,
+}
+
+impl TrainReport {
+    /// For a terminal.
+    pub fn text(&self) -> String {
+        format!(
+            "test accuracy {:.2} % on {} images\n{}\n",
+            self.test_accuracy,
+            self.test_images,
+            self.model.display()
+        )
+    }
+
+    /// For programs.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
+    }
+}
+
+/// Trains into a folder.
 pub fn train(
     folder: &Folder,
     config: &Config,
     resumed: bool,
     progress: &mut dyn Progress,
-) -> Result<String> {
+) -> Result<TrainReport> {
     let data = config.open()?;
     let network = config.network(&data);
     let bench = Bench::new(data, network, &Device::flex())?;
     if !resumed {
         folder.create(config)?;
     }
-    let model = folder.train(config, &bench, progress)?;
+    let model = folder
+        .train(config, &bench, progress)
+        .inspect_err(|error| {
+            if !resumed && !matches!(error, Error::Paused { .. }) {
+                folder.discard_unstarted();
+            }
+        })?;
     let rows: Vec<usize> = (0..bench.test.set.len()).collect();
     let found = bench.test.extract(&model, &rows, progress)?;
     let outputs = Outputs::new(found.logits, bench.network.classes, bench.test.set.labels())?;
-    Ok(format!(
-        "test accuracy {:.2} % on {} images\n{}\n",
-        outputs.accuracy(),
-        rows.len(),
-        folder.path().join("model.safetensors").display()
-    ))
+    Ok(TrainReport {
+        kind: "train",
+        test_accuracy: outputs.accuracy(),
+        test_images: rows.len(),
+        model: folder.path().join("model.safetensors"),
+    })
 }
 
 /// What `muso unlearn` does.
@@ -104,6 +139,8 @@ pub struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     mia: Option<&'static str>,
     #[serde(skip)]
+    attack: Option<Mia>,
+    #[serde(skip)]
     outcome: Option<(Network, NetworkConfig)>,
 }
 
@@ -161,6 +198,7 @@ impl Unlearn {
             over: over(bench, Some(&case)),
             settings: super::compare::flat(&method.settings()),
             mia: Some(self.config.mia.name()),
+            attack: Some(self.config.mia),
             outcome: Some((unlearned, bench.network.clone())),
         })
     }
@@ -174,18 +212,14 @@ impl Unlearn {
             .cloned()
             .unwrap_or_default();
         for setting in &self.settings {
-            set(
-                &mut table,
-                entry.with(toml::Table::new())?.settings(),
-                setting,
-            )?;
+            set(&mut table, setting)?;
         }
         entry.with(table)
     }
 }
 
-/// Puts `a.b=value` into a table that may lack `a`; `defaults` fills in what stands beside `b`.
-fn set(table: &mut toml::Table, defaults: toml::Table, setting: &str) -> Result<()> {
+/// Puts `a.b=value` into a table that may lack `a`.
+fn set(table: &mut toml::Table, setting: &str) -> Result<()> {
     let fault = |problem: &str| Error::Parameter {
         name: "--set",
         value: setting.into(),
@@ -197,19 +231,13 @@ fn set(table: &mut toml::Table, defaults: toml::Table, setting: &str) -> Result<
         .map_err(|_| fault("a number, a word or a TOML value"))?;
     let mut names: Vec<&str> = path.trim().split('.').collect();
     let last = names.pop().ok_or_else(|| fault("KEY=VALUE"))?;
-    let (mut place, mut known) = (table, defaults);
+    let mut place = table;
     for name in names {
-        let inner = known
-            .get(name)
-            .and_then(toml::Value::as_table)
-            .cloned()
-            .unwrap_or_default();
         place = place
             .entry(name)
-            .or_insert_with(|| toml::Value::Table(inner.clone()))
+            .or_insert_with(|| toml::Value::Table(toml::Table::new()))
             .as_table_mut()
             .ok_or_else(|| fault("the path of a setting"))?;
-        known = inner;
     }
     if let Some(value) = parsed.get("v") {
         place.insert(last.to_owned(), value.clone());
@@ -278,6 +306,15 @@ fn make(
             "a network and a data set that belong together",
         ));
     }
+    if let Some(width) = config.network.width
+        && found.width.is_some_and(|own| own != width)
+    {
+        return Err(Error::format(
+            path,
+            format!("a network of width {}", found.width.unwrap_or_default()),
+            format!("one of width {width}, or no --width"),
+        ));
+    }
     Ok(NetworkConfig {
         image: data.train.shape(),
         ..found
@@ -302,6 +339,13 @@ pub struct Evaluate {
 impl Evaluate {
     /// Does it.
     pub fn run(&self, progress: &mut dyn Progress) -> Result<Report> {
+        if self.reference.is_some() && self.forget.is_none() {
+            return Err(Error::Missing {
+                name: "--forget-class, --forget-random or --forget",
+                expected: "what was forgotten: the distance to --reference is measured there"
+                    .into(),
+            });
+        }
         let data = self.config.open()?;
         let seed = self.config.seeds[0];
         let case = self
@@ -336,6 +380,7 @@ impl Evaluate {
             over: over(&bench, case.as_ref()),
             settings: BTreeMap::new(),
             mia: case.as_ref().map(|_| self.config.mia.name()),
+            attack: case.as_ref().map(|_| self.config.mia),
             outcome: None,
         })
     }
@@ -446,7 +491,7 @@ impl Report {
     }
 
     /// The numbers for a terminal.
-    pub fn text(&self, _colour: bool) -> String {
+    pub fn text(&self) -> String {
         let number = |value: Option<f64>| value.map_or("–".to_owned(), |v| format!("{v:.2}"));
         let widest = self
             .models
@@ -489,8 +534,22 @@ impl Report {
             text.push('\n');
         }
         text.push('\n');
-        for (metric, rows) in &self.over {
-            text.push_str(&format!("{:4} {rows}\n", metric.to_uppercase()));
+        let meanings = [
+            ("ra", "accuracy, percent"),
+            ("ta", "accuracy, percent"),
+            ("fa", "accuracy, percent"),
+            ("mia", self.attack.map_or("", Mia::meaning)),
+        ];
+        for (metric, meaning) in meanings {
+            if let Some(rows) = self.over.get(metric) {
+                text.push_str(&format!("{:10} {meaning}, {rows}\n", metric.to_uppercase()));
+            }
+        }
+        if compared {
+            text.push_str("AvgGap     mean distance to the first model over the four, points\n");
+            text.push_str(
+                "agreement  forgotten rows on which it says the same as the first model, percent\n",
+            );
         }
         text
     }

@@ -340,7 +340,7 @@ fn parameters() {
         refused(&case, &case.ridge().without(option), &[option]);
     }
     for (command, words) in [
-        ("forget", &["unlearn"][..]),
+        ("forget", &["forget"][..]),
         ("reproduce", &["<TABLE>"]),
         ("reproduce table9", &["table9"]),
         ("demo --seeds 0 --report report.html", &["--seeds", "0"]),
