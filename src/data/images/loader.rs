@@ -60,6 +60,7 @@ pub enum PadWith {
 
 /// Random shifts and reflections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Augment {
     /// The image is shifted by up to this many pixels, up or down and left or right.
     pub padding: usize,
