@@ -246,9 +246,15 @@ impl Timed {
             fa: mean(&|one| one.scores.fa),
             mia: mean(&|one| one.scores.mia),
         };
+        // What a diverged method says of a row is not known.
+        let diverged = self.measured.scores.ra.is_nan();
         Run {
             gap: avg_gap(&self.measured.scores, &truth),
-            agreement: mean(&|one| self.measured.forgotten.agreement(&one.forgotten)),
+            agreement: if diverged {
+                f64::NAN
+            } else {
+                mean(&|one| self.measured.forgotten.agreement(&one.forgotten))
+            },
             measured: self.measured,
             seconds: self.seconds,
             curve: self.curve,
