@@ -6,7 +6,8 @@
 //! ```
 //! use muso::pipeline::networks::Config;
 //! let config = Config::parse("seeds = [4]\n[data]\nkind = \"fashion\"\n", "example.toml".as_ref())?;
-//! assert_eq!(Config::parse(&config.to_toml(), "again.toml".as_ref())?, config);
+//! let full = config.to_toml();
+//! assert_eq!(Config::parse(&full, "again.toml".as_ref())?.to_toml(), full);
 //! # Ok::<(), muso::Error>(())
 //! ```
 
