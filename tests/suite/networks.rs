@@ -230,7 +230,7 @@ fn retrain_does_not_depend_on_the_forgotten_rows() {
 }
 
 #[test]
-fn target_form_labels_do_not_depend_on_the_forgotten_labels() {
+fn target_form_labels_are_distributions() {
     let z = gaussian(40, 6, 2);
     let engine = CpuEngine::new(Some(1)).unwrap();
     let classes: Vec<i64> = (0..40).map(|i| i % 3).collect();
@@ -413,7 +413,7 @@ fn amnesiac_never_keeps_a_label() {
     assert!(kept <= 1, "{kept} of {} keep their label", labels.len());
 }
 
-/// ⌈R·N_r⌉ distinct rows: the trace of the projector cannot exceed them, and with fewer rows than features it shows.
+/// ⌈R·N_r⌉ distinct rows, each as likely as the others.
 #[test]
 fn sampling_takes_exactly_its_share() {
     let world = World::new(small(), 1);

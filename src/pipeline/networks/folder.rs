@@ -23,7 +23,6 @@ use crate::data::OutputFile;
 use crate::data::checkpoint::{read_checkpoint, write_state};
 use crate::data::images::shuffled;
 use crate::error::{Error, Result};
-use crate::features::Feed;
 use crate::methods::networks::Snapshot;
 use crate::progress::Progress;
 use crate::train::{RowTargets, Session, Watch, stream};
@@ -35,7 +34,7 @@ const BEST: &str = "best.safetensors";
 const MODEL: &str = "model.safetensors";
 const LOG: &str = "log.csv";
 /// Metadata key of the network's make.
-const MAKE: &str = "muso.network";
+pub(super) const MAKE: &str = "muso.network";
 /// Metadata key of the log so far.
 const LOG_KEY: &str = "muso.log";
 
@@ -181,7 +180,7 @@ impl Folder {
             outcome?;
             let validation = match &held_out[..] {
                 [] => None,
-                rows => Some(accuracy(&bench.train, &session.network, rows)?),
+                rows => Some(bench.accuracy(&bench.train, &session.network, rows, &mut ())?),
             };
             log.push(Line {
                 epoch: session.epoch,
@@ -285,15 +284,6 @@ fn hold_out(rows: Vec<usize>, config: &Config, seed: u64) -> (Vec<usize>, Vec<us
     (kept, order)
 }
 
-fn accuracy(feed: &Feed, network: &Network, rows: &[usize]) -> Result<f64> {
-    let found = feed.extract(network, rows, &mut ())?.predictions();
-    let right = found
-        .iter()
-        .zip(feed.labels(rows))
-        .filter(|(a, b)| **a == *b);
-    Ok(100.0 * right.count() as f64 / rows.len() as f64)
-}
-
 /// The line with the highest validation accuracy, the first where several are equal.
 fn best(log: &[Line]) -> Option<usize> {
     let value = |line: &Line| line.validation.unwrap_or(f64::NEG_INFINITY);
@@ -346,12 +336,6 @@ pub fn load_into(like: Network, path: &Path) -> Result<Network> {
     like.load(&arrays).map_err(|error| {
         Error::format(path, error.to_string(), "a checkpoint of this architecture")
     })
-}
-
-/// Writes a network with a note of its make.
-pub fn write_model(path: &Path, network: &Network, make: &NetworkConfig) -> Result<()> {
-    let texts = BTreeMap::from([(MAKE.to_owned(), make_text(make))]);
-    write(path, &network.state(), &texts)
 }
 
 /// What a checkpoint says or shows that its network is.

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::config::{Config, Forget};
 use super::experiment::{Bench, Case};
-use super::folder::{Folder, load_into, make_of, make_text};
+use super::folder::{Folder, MAKE, load_into, make_of, make_text};
 use crate::data::checkpoint::write_state;
 use crate::data::{OutputFile, commit_all};
 use crate::engine::CpuEngine;
@@ -70,11 +70,10 @@ pub fn train(
             }
         })?;
     let rows: Vec<usize> = (0..bench.test.set.len()).collect();
-    let found = bench.test.extract(&model, &rows, progress)?;
-    let outputs = Outputs::new(found.logits, bench.network.classes, bench.test.set.labels())?;
+    let test_accuracy = bench.accuracy(&bench.test, &model, &rows, progress)?;
     Ok(TrainReport {
         kind: "train",
-        test_accuracy: outputs.accuracy(),
+        test_accuracy,
         test_images: rows.len(),
         model: folder.path().join("model.safetensors"),
     })
@@ -454,17 +453,12 @@ fn score(
                 }
             }
             None => {
-                let accuracy =
-                    |feed: &crate::features::Feed, progress: &mut dyn Progress| -> Result<f64> {
-                        let rows: Vec<usize> = (0..feed.set.len()).collect();
-                        let found = feed.extract(&network, &rows, progress)?;
-                        Ok(
-                            Outputs::new(found.logits, bench.network.classes, feed.set.labels())?
-                                .accuracy(),
-                        )
-                    };
-                scored.ra = accuracy(&bench.train, progress)?;
-                scored.ta = accuracy(&bench.test, progress)?;
+                let mut accuracy = |feed: &crate::features::Feed| {
+                    let rows: Vec<usize> = (0..feed.set.len()).collect();
+                    bench.accuracy(feed, &network, &rows, progress)
+                };
+                scored.ra = accuracy(&bench.train)?;
+                scored.ta = accuracy(&bench.test)?;
             }
         }
         out.push(scored);
@@ -477,7 +471,7 @@ impl Report {
     pub fn write(&self, model: Option<OutputFile>, json: Option<OutputFile>) -> Result<()> {
         let mut files = Vec::new();
         if let (Some(mut file), Some((network, make))) = (model, &self.outcome) {
-            let texts = BTreeMap::from([("muso.network".to_owned(), make_text(make))]);
+            let texts = BTreeMap::from([(MAKE.to_owned(), make_text(make))]);
             write_state(&mut file, &network.state(), &texts)?;
             files.push(file);
         }
