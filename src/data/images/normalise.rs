@@ -5,13 +5,34 @@ use serde::{Deserialize, Serialize};
 use super::Kind;
 use crate::{Error, Result};
 
-/// Mean and standard deviation of each channel, for pixels scaled to 0..1.
+/// Mean and standard deviation of each channel, for pixels scaled to 0..1. In a configuration the name of a data set
+/// stands for its own: `normalisation = "imagenet"`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Spelling")]
 pub struct Normalisation {
     /// The mean of each channel.
     pub mean: Vec<f64>,
     /// The standard deviation of each channel.
     pub std: Vec<f64>,
+}
+
+/// The two ways to write one.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a name, or { mean = [...], std = [...] }")]
+enum Spelling {
+    Named(String),
+    Given { mean: Vec<f64>, std: Vec<f64> },
+}
+
+impl TryFrom<Spelling> for Normalisation {
+    type Error = Error;
+
+    fn try_from(spelling: Spelling) -> Result<Self> {
+        match spelling {
+            Spelling::Named(name) => Self::named(&name),
+            Spelling::Given { mean, std } => Ok(Self { mean, std }),
+        }
+    }
 }
 
 impl Normalisation {
@@ -99,6 +120,19 @@ mod tests {
             let wanted = (f64::from(x) / 255.0 - 0.4822) / 0.2435;
             assert_eq!(tables[1][usize::from(x)], wanted as f32);
         }
+    }
+
+    #[test]
+    fn is_read_by_name_or_by_value() {
+        let read = |text: &str| serde_json::from_str::<Normalisation>(text);
+        let imagenet = Normalisation::named("imagenet").unwrap();
+        assert_eq!(read("\"imagenet\"").unwrap(), imagenet);
+        let written = serde_json::to_string(&imagenet).unwrap();
+        assert_eq!(read(&written).unwrap(), imagenet);
+        let unknown = read("\"imagnet\"").unwrap_err().to_string();
+        assert!(unknown.contains("imagnet"), "{unknown}");
+        let shape = read("{\"mean\": [0.5]}").unwrap_err().to_string();
+        assert!(shape.contains("{ mean = [...], std = [...] }"), "{shape}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use muso_models::burn::tensor::Device;
 use super::config::Config;
 use super::experiment::{Arm, Bench, Case, Comparison, Plan, Run};
 use crate::error::Result;
+use crate::evaluate::{Judged, RowSet};
 use crate::progress::Progress;
 use crate::report::{
     AccuracyCurve, Detail, Entropies, Metric, NOISE_FLOOR, NetworkReport, PRETRAINED, RETRAIN, Row,
@@ -169,6 +170,17 @@ fn row(method: &str, runs: &[&Run], is_truth: bool) -> Row {
     }
 }
 
+/// Over which rows a metric is. Where the class changes with the seed, the first seed's rows stand for the others'.
+fn rows_of(comparisons: &[&Comparison], choose: impl Fn(&Judged) -> &RowSet) -> String {
+    let mut texts = comparisons.iter().map(|c| &choose(&c.judged).text);
+    let first = texts.next().cloned().unwrap_or_default();
+    if texts.all(|text| *text == first) {
+        first
+    } else {
+        format!("{first} (first seed; each seed has its own class)")
+    }
+}
+
 fn report(
     config: &Config,
     setting: Setting,
@@ -219,10 +231,10 @@ fn report(
             forgotten: case.split.forget.len(),
             test: case.judged.ta.rows.len(),
             over: BTreeMap::from([
-                (Metric::Ra, first.judged.ra.text.clone()),
-                (Metric::Ta, first.judged.ta.text.clone()),
-                (Metric::Fa, first.judged.fa.text.clone()),
-                (Metric::Mia, first.judged.forgotten.text.clone()),
+                (Metric::Ra, rows_of(&here, |j| &j.ra)),
+                (Metric::Ta, rows_of(&here, |j| &j.ta)),
+                (Metric::Fa, rows_of(&here, |j| &j.fa)),
+                (Metric::Mia, rows_of(&here, |j| &j.forgotten)),
             ]),
             rows,
             ..ScenarioTable::default()
