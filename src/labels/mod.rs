@@ -25,7 +25,7 @@ mod leverage;
 mod target;
 
 pub use leverage::{column_select, leverage_scores};
-pub use target::TargetForm;
+pub use target::{TargetForm, TargetParams};
 #[cfg(feature = "nn")]
 pub(crate) use target::{argmax, entropy_of, softmax};
 

@@ -6,7 +6,7 @@
 //!
 //! Least squares says which class is likelier, not how likely. The scale that turns ỹ into probabilities, softmax(τỹ),
 //! is fitted on the retained rows as if each had been left out, which costs nothing: with h_i = z_iᵀ(G + λI)⁻¹z_i the
-//! prediction without row i is (ŷ_i − h_i y_i)/(1 − h_i).
+//! prediction without row i is (ŷ_i − h_i y_i)/(1 − h_i). A row that counts v times has v·h_i for h_i.
 
 use crate::engine::{Engine, Matrix, Rows, SumsSpec, Targets};
 use crate::error::Result;
@@ -15,6 +15,17 @@ use crate::solve::{Params, Solver};
 
 /// Rows whose leverages are solved for at a time.
 const BLOCK: usize = 512;
+
+/// How the model of the retained rows is fitted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TargetParams {
+    /// λ as a multiple of tr(G)/D.
+    pub relative_ridge: f64,
+    /// How far classes count alike rather than rows: a row counts as (1/rows of its class)^balance. Least squares
+    /// gives way to the larger classes where cross-entropy does not, and a class of which a part is forgotten has become
+    /// a smaller one.
+    pub balance: f64,
+}
 
 /// A model of the retained rows, and what it says of each of them without having seen it.
 #[derive(Clone, Debug)]
@@ -32,31 +43,49 @@ pub struct TargetForm {
 }
 
 impl TargetForm {
-    /// Fits `rows` to one-hot `classes` of `count`, with λ = `relative_ridge`·tr(G)/D.
+    /// Fits `rows` to one-hot `classes` of `count`.
     pub fn fit<E: Engine>(
         engine: &E,
         rows: Rows<'_>,
         classes: &[i64],
         count: usize,
-        relative_ridge: f64,
+        params: &TargetParams,
     ) -> Result<Self> {
+        let order = rows.cols() + 1;
         let spec = SumsSpec {
-            features: rows.cols(),
-            bias: true,
+            features: order,
+            bias: false,
             targets: count,
         };
         let mut centred = Targets::Classes(classes).to_matrix(rows.rows(), count);
         for value in centred.as_mut_slice() {
             *value -= 1.0 / count as f64;
         }
+        let weight_of = class_weights(classes, count, params.balance);
         let mut builder = GramBuilder::new(engine, Route::Primal, spec)?;
-        builder.push(rows, Targets::Values(centred.as_rows()))?;
+        for start in (0..rows.rows()).step_by(BLOCK) {
+            let end = rows.rows().min(start + BLOCK);
+            let mut z = Matrix::zeros(end - start, order);
+            let mut y = Matrix::zeros(end - start, count);
+            for i in start..end {
+                let root = weight_of[classes[i] as usize].sqrt();
+                let to = z.row_mut(i - start);
+                rows.widen_row(i, &mut to[..order - 1]);
+                to[order - 1] = 1.0;
+                for value in to.iter_mut() {
+                    *value *= root;
+                }
+                for (to, from) in y.row_mut(i - start).iter_mut().zip(centred.row(i)) {
+                    *to = root * from;
+                }
+            }
+            builder.push(z.as_rows(), Targets::Values(y.as_rows()))?;
+        }
         let crate::gram::Gram::Primal(sums) = builder.finish()? else {
             unreachable!("the primal route was asked for");
         };
-        let order = spec.order();
         let trace: f64 = (0..order).map(|i| sums.gram[(i, i)]).sum();
-        let ridge = relative_ridge * trace / order as f64;
+        let ridge = params.relative_ridge * trace / order as f64;
         let solver = Solver::new(engine, sums.gram, Params::ridge(ridge))?;
         let (weights, _) = solver.solve(&sums.cross)?;
 
@@ -76,7 +105,8 @@ impl TargetForm {
             for i in start..end {
                 let leverage: f64 = (0..order)
                     .map(|j| block[(j, i - start)] * solved[(j, i - start)])
-                    .sum();
+                    .sum::<f64>()
+                    * weight_of[classes[i] as usize];
                 // λ > 0 keeps it below 1 but for rounding.
                 let rest = (1.0 - leverage).max(1e-9);
                 for (score, target) in left_out.row_mut(i).iter_mut().zip(centred.row(i)) {
@@ -131,6 +161,19 @@ impl TargetForm {
             .map(|i| softmax(scores.row(i), scale))
             .collect())
     }
+}
+
+/// What a row of each class counts: 1 with `balance` 0, so much that all classes weigh the same with 1.
+fn class_weights(classes: &[i64], count: usize, balance: f64) -> Vec<f64> {
+    let mut rows = vec![0_usize; count];
+    for &class in classes {
+        rows[class as usize] += 1;
+    }
+    let present = rows.iter().filter(|&&n| n > 0).count() as f64;
+    let even = classes.len() as f64 / present;
+    rows.iter()
+        .map(|&n| (even / n.max(1) as f64).powf(balance))
+        .collect()
 }
 
 /// The index of the largest value, the first where several are equal.

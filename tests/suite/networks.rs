@@ -7,7 +7,7 @@ use muso::data::images::{Augment, ClassNames, ImageSet, Normalisation};
 use muso::data::{Scenario, Split};
 use muso::engine::{CpuEngine, Matrix};
 use muso::features::Feed;
-use muso::labels::TargetForm;
+use muso::labels::{TargetForm, TargetParams};
 use muso::methods::networks::{
     Amnesiac, BadTeacher, METHODS, Method, Muso, Retrain, Salun, Sampling, Scrub, Snapshot, Ssd,
     Task, find,
@@ -234,7 +234,7 @@ fn target_form_labels_are_distributions() {
     let z = gaussian(40, 6, 2);
     let engine = CpuEngine::new(Some(1)).unwrap();
     let classes: Vec<i64> = (0..40).map(|i| i % 3).collect();
-    let form = TargetForm::fit(&engine, z.as_rows(), &classes, 3, 1e-3).unwrap();
+    let form = TargetForm::fit(&engine, z.as_rows(), &classes, 3, &EVEN).unwrap();
     let unseen = gaussian(5, 6, 3);
     let labels = form.labels(&engine, unseen.as_rows(), 2.0).unwrap();
     for row in &labels {
@@ -243,14 +243,32 @@ fn target_form_labels_are_distributions() {
     }
 }
 
+/// Every row counts as one.
+const EVEN: TargetParams = TargetParams {
+    relative_ridge: 1e-2,
+    balance: 0.0,
+};
+
 /// The leave-one-out scores are those of models that were really fitted without the row.
 #[test]
 fn leave_one_out_is_leaving_one_out() {
+    for balance in [0.0, 0.5, 1.0] {
+        left_out_by_hand(balance);
+    }
+}
+
+fn left_out_by_hand(balance: f64) {
     let (n, d, c) = (30, 5, 3);
     let z = gaussian(n, d, 7);
     let classes: Vec<i64> = (0..n).map(|i| ((i * i) % 3) as i64).collect();
     let engine = CpuEngine::new(Some(1)).unwrap();
-    let form = TargetForm::fit(&engine, z.as_rows(), &classes, c, 1e-2).unwrap();
+    // Ten rows of the first class, twenty of the second.
+    let params = TargetParams { balance, ..EVEN };
+    let form = TargetForm::fit(&engine, z.as_rows(), &classes, c, &params).unwrap();
+    let counts = [
+        (15.0_f64 / 10.0).powf(balance),
+        (15.0_f64 / 20.0).powf(balance),
+    ];
     for left in [0, 7, n - 1] {
         let rows: Vec<usize> = (0..n).filter(|&i| i != left).collect();
         // By hand: the same λ, the other rows.
@@ -258,13 +276,14 @@ fn leave_one_out_is_leaving_one_out() {
         let mut g = Matrix::zeros(d + 1, d + 1);
         let mut cross = Matrix::zeros(d + 1, c);
         for &i in &rows {
+            let count = counts[classes[i] as usize];
             for a in 0..=d {
                 for b in 0..=d {
-                    g[(a, b)] += with_one(i, a) * with_one(i, b);
+                    g[(a, b)] += count * with_one(i, a) * with_one(i, b);
                 }
                 for k in 0..c {
                     let y = f64::from(u8::from(classes[i] == k as i64)) - 1.0 / c as f64;
-                    cross[(a, k)] += with_one(i, a) * y;
+                    cross[(a, k)] += count * with_one(i, a) * y;
                 }
             }
         }

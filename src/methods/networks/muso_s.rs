@@ -6,16 +6,19 @@ use serde::{Deserialize, Serialize};
 use super::{Method, Task, descend, settings_of, short, within};
 use crate::error::Result;
 use crate::features::SHIFTS;
-use crate::labels::{TargetForm, entropy_of, softmax};
+use crate::labels::{TargetForm, TargetParams, entropy_of, softmax};
 use crate::train::{Beside, Recipe, Rule, Schedule, Watch};
 
 /// What the retained rows alone say of the forgotten ones, seen through features that have not memorised them.
 ///
 /// 1. Features: an early snapshot of the training run, from before the network memorised anything, or the initial
 ///    weights (where there is no snapshot, always), trained for a while on the retained rows only.
-/// 2. Labels: the target form ỹ_u = Z_u W_r on those features, W_r fitted to the retained labels alone.
+/// 2. Labels: the target form ỹ_u = Z_u W_r on those features, W_r fitted to the retained labels alone, small classes
+///    counting for more.
 /// 3. Sharpness: softmax(k·τ·ỹ_u), where τ is the leave-one-out temperature and k makes the left-out retained rows as
-///    uncertain as the original network is of images that it has *not* memorised: the retained ones moved by a pixel.
+///    uncertain as the original network is of images that it has *not* memorised: the retained ones moved by a pixel
+///    (times `sharpen`: what is forgotten is often further from the retained rows than they are from one another, and a
+///    network is surer out there than least squares).
 /// 4. Descent on the retained rows with their labels and the forgotten ones with these.
 ///
 /// Neither a retrained model nor any data beyond the training rows is used.
@@ -28,9 +31,10 @@ pub struct MusoS {
     pub refresh: f64,
     /// λ as a multiple of tr(G)/D.
     pub relative_ridge: f64,
-    /// k, if it is not to be found.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sharpness: Option<f64>,
+    /// How far classes count alike in the fit, however many rows of them are left: 0 not at all, 1 wholly.
+    pub balance: f64,
+    /// Multiplies the sharpness k that is found.
+    pub sharpen: f64,
     /// How often an epoch of the descent sees each forgotten row.
     pub repeat: usize,
     /// How the descent goes.
@@ -40,10 +44,11 @@ pub struct MusoS {
 impl Default for MusoS {
     fn default() -> Self {
         Self {
-            snapshot: 0.05,
-            refresh: 0.15,
+            snapshot: 0.0,
+            refresh: 0.3,
             relative_ridge: 1e-3,
-            sharpness: None,
+            balance: 0.5,
+            sharpen: 1.25,
             repeat: 3,
             recipe: Recipe {
                 schedule: Schedule::Cosine,
@@ -115,12 +120,13 @@ impl MusoS {
             retained.feature_rows(),
             &task.feed.labels(task.retain),
             task.classes,
-            self.relative_ridge,
+            &TargetParams {
+                relative_ridge: self.relative_ridge,
+                balance: self.balance,
+            },
         )?;
-        let sharpness = match self.sharpness {
-            Some(sharpness) => sharpness,
-            None => form.sharpness_of(self.entropy_beside_the_rows(task, watch)?),
-        };
+        let sharpness =
+            self.sharpen * form.sharpness_of(self.entropy_beside_the_rows(task, watch)?);
         let forgotten = task.feed.extract(source, task.forget, &mut Beside(watch))?;
         form.labels(task.engine, forgotten.feature_rows(), sharpness)
     }
@@ -157,7 +163,8 @@ impl Method for MusoS {
             f64::MIN_POSITIVE,
             f64::MAX,
         )?;
-        within("sharpness", self.sharpness.unwrap_or(1.0), 0.0, 1e6)?;
+        within("balance", self.balance, 0.0, 1.0)?;
+        within("sharpen", self.sharpen, 1e-3, 1e3)?;
         self.recipe.check()
     }
 
