@@ -10,6 +10,7 @@
 //! - [`program`]: module → [`program::Program`], what is executed: registers numbered, operands typed, branches with
 //!   their reconvergence points;
 //! - [`memory`]: device memory and what is known of each byte;
+//! - [`arith`]: what instructions compute;
 //! - [`exec`]: a launch: blocks over the host's cores, warps of 32 lanes in lockstep;
 //! - [`check`]: what the checks found, [`counters`]: what was counted;
 //! - [`stream`]: queues, events and the vector clocks that find hazards between streams;
@@ -17,6 +18,7 @@
 //!   same over streams, as a Chrome trace;
 //! - [`driver`]: the C functions, thin.
 
+pub mod arith;
 pub mod check;
 pub mod counters;
 pub mod device;
