@@ -10,7 +10,7 @@
 //! - [`program`]: module → [`program::Program`], what is executed: registers numbered, operands typed, branches with
 //!   their reconvergence points;
 //! - [`memory`]: device memory and what is known of each byte;
-//! - [`arith`]: what instructions compute;
+//! - [`arith`], [`matrix`]: what instructions compute;
 //! - [`exec`]: a launch: blocks over the host's cores, warps of 32 lanes in lockstep;
 //! - [`check`]: what the checks found, [`counters`]: what was counted;
 //! - [`stream`]: queues, events and the vector clocks that find hazards between streams;
@@ -24,6 +24,7 @@ pub mod counters;
 pub mod device;
 pub mod driver;
 pub mod exec;
+pub mod matrix;
 pub mod memory;
 pub mod program;
 pub mod ptx;

@@ -90,12 +90,3 @@ macro_rules! lanes {
     };
 }
 pub(crate) use lanes;
-
-lanes! {
-    /// `fma.rn.f64` over a warp.
-    pub fn fma_lanes_f64(a: &[f64; 32], b: &[f64; 32], c: &[f64; 32], to: &mut [f64; 32]) {
-        for lane in 0..32 {
-            to[lane] = float::fma_f64(a[lane], b[lane], c[lane], Rounding::Nearest);
-        }
-    }
-}
