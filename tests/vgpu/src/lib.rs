@@ -19,6 +19,7 @@
 //! - [`driver`]: the C functions, thin.
 
 pub mod arith;
+mod bits;
 pub mod check;
 pub mod counters;
 pub mod device;
