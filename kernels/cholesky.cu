@@ -118,12 +118,15 @@ __device__ void factor_plain(double* a, int64_t pitch, int64_t n, FactorStatus* 
       return;
     }
     const double root = sqrt(pivot);
-    for (int64_t i = j + threadIdx.x; i < n; i += DIAGONAL_THREADS)
-      a[i * pitch + j] = i == j ? root : a[i * pitch + j] / root;
+    for (int64_t i = j + threadIdx.x; i < n; i += DIAGONAL_THREADS) {
+      double* entry = a + i * pitch + j;
+      *entry = i == j ? root : *entry / root;
+    }
     __syncthreads();
-    for (int64_t i = j + 1 + threadIdx.x; i < n; i += DIAGONAL_THREADS)
-      for (int64_t k = j + 1; k <= i; ++k)
-        a[i * pitch + k] = fma(-a[i * pitch + j], a[k * pitch + j], a[i * pitch + k]);
+    for (int64_t i = j + 1 + threadIdx.x; i < n; i += DIAGONAL_THREADS) {
+      const double left = -a[i * pitch + j];
+      for (int64_t k = j + 1; k <= i; ++k) a[i * pitch + k] = fma(left, a[k * pitch + j], a[i * pitch + k]);
+    }
     __syncthreads();
   }
 }
@@ -156,28 +159,28 @@ __device__ void extreme_pivots(const double* l, int64_t pitch, int64_t n, double
 
 using namespace muso;
 
-#define EXPORT_STEP(name, threads, body)                                                       \
-  extern "C" __global__ void __launch_bounds__(threads)                                        \
+#define EXPORT_STEP(name, bounds, body)                                                       \
+  extern "C" __global__ void bounds                                        \
       name(double* a, const int64_t pitch, const int64_t n, const int64_t first, FactorStatus* status) { \
     body(a, pitch, n, first, status);                                                          \
   }
 
-extern "C" __global__ void __launch_bounds__(ELEMENT_THREADS)
+extern "C" __global__ void ELEMENTS
     cholesky_ridge_f64(double* a, const int64_t pitch, const int64_t n, const double ridge,
                        FactorStatus* status) {
   add_ridge(a, pitch, n, ridge, status);
 }
-EXPORT_STEP(cholesky_diagonal_f64, DIAGONAL_THREADS, factor_diagonal)
-EXPORT_STEP(cholesky_panel_f64, PANEL_THREADS, divide_panel)
-EXPORT_STEP(cholesky_update_f64_fma, TILE_THREADS, update_trailing<Fma>)
+EXPORT_STEP(cholesky_diagonal_f64, __launch_bounds__(DIAGONAL_THREADS), factor_diagonal)
+EXPORT_STEP(cholesky_panel_f64, __launch_bounds__(PANEL_THREADS), divide_panel)
+EXPORT_STEP(cholesky_update_f64_fma, TILED, update_trailing<Fma>)
 #if __CUDA_ARCH__ >= 800
-EXPORT_STEP(cholesky_update_f64_dmma, TILE_THREADS, update_trailing<Dmma>)
+EXPORT_STEP(cholesky_update_f64_dmma, TILED, update_trailing<Dmma>)
 #endif
 extern "C" __global__ void __launch_bounds__(DIAGONAL_THREADS)
     cholesky_factor_f64_plain(double* a, const int64_t pitch, const int64_t n, FactorStatus* status) {
   factor_plain(a, pitch, n, status);
 }
-extern "C" __global__ void __launch_bounds__(ELEMENT_THREADS)
+extern "C" __global__ void ELEMENTS
     cholesky_pivots_f64(const double* __restrict__ l, const int64_t pitch, const int64_t n,
                         double* __restrict__ out) {
   extreme_pivots(l, pitch, n, out);

@@ -42,7 +42,8 @@ struct Destination {
   }
 };
 
-// Calls work(first row, end of rows, destination) for the row blocks of this thread block.
+// Calls work(first row, end of rows, destination) for the row blocks of this thread block; the destination is a
+// function, to be asked once the sum is there.
 template <class Work>
 __device__ void for_row_blocks(int64_t rows, unsigned lane, double sign, double* result, int64_t pitch,
                                int64_t order, double* partials, const Work& work) {
@@ -51,10 +52,11 @@ __device__ void for_row_blocks(int64_t rows, unsigned lane, double sign, double*
   for (int64_t block = begin; block < end && block < blocks; ++block) {
     const int64_t first = block * ROW_BLOCK;
     const int64_t last = first + ROW_BLOCK < rows ? first + ROW_BLOCK : rows;
-    const Destination to = partials
-                               ? Destination{partials + block * order * pitch, pitch, 1.0, false}
-                               : Destination{result, pitch, sign, true};
-    work(first, last, to);
+    work(first, last, [&] {
+      const int64_t to_pitch = opaque(pitch);
+      return partials ? Destination{partials + block * order * pitch, to_pitch, 1.0, false}
+                      : Destination{result, to_pitch, sign, true};
+    });
   }
 }
 
@@ -74,11 +76,12 @@ __device__ void syrk_plain(SYRK_PARAMETERS(Z)) {
     return col < features ? widen(z[row * z_pitch + col]) : 1.0;
   };
   for_row_blocks(rows, blockIdx.z, sign, gram, gram_pitch, order, partials,
-                 [&](int64_t first, int64_t last, const Destination& to) {
+                 [&](int64_t first, int64_t last, const auto& destination) {
                    double sum = 0.0;
+#pragma unroll 1
                    for (int64_t row = first; row < last; ++row)
                      sum = fma(value(row, i), value(row, j), sum);
-                   to.put(i, j, sum);
+                   destination().put(i, j, sum);
                  });
 }
 
@@ -96,7 +99,7 @@ __device__ void syrk(SYRK_PARAMETERS(Z)) {
   Product product(shared);
   for_row_blocks(
       rows, blockIdx.y, sign, gram, gram_pitch, features + bias, partials,
-      [&](int64_t first, int64_t last, const Destination& to) {
+      [&](int64_t first, int64_t last, const auto& destination) {
         product.clear();
         double column_sum = 0.0;
         product.accumulate(columns, i0, columns, j0, first, last, false, diagonal,
@@ -105,6 +108,7 @@ __device__ void syrk(SYRK_PARAMETERS(Z)) {
 #pragma unroll
                                for (int k = 0; k < Product::K; ++k) column_sum += panel(k, column);
                            });
+        const Destination to = destination();
         product.each([&](int i, int j, double2 sum) {
           const int64_t row = i0 + i, col = j0 + j;
           if (row < features) to.put(row, col, row + 1, sum);
@@ -139,13 +143,14 @@ __device__ void cross_plain(CROSS_PARAMETERS(Z, Y)) {
   if (i >= order || j >= targets) return;
   const auto values = target_columns(y, y_pitch, targets);
   for_row_blocks(rows, blockIdx.z, sign, cross, cross_pitch, order, partials,
-                 [&](int64_t first, int64_t last, const Destination& to) {
+                 [&](int64_t first, int64_t last, const auto& destination) {
                    double sum = 0.0;
+#pragma unroll 1
                    for (int64_t row = first; row < last; ++row) {
                      const double feature = i < features ? widen(z[row * z_pitch + i]) : 1.0;
-                     sum = fma(feature, values.value(values.fetch(j, row, last), j), sum);
+                     sum = fma(feature, values.value(*values.at(j, row), j), sum);
                    }
-                   to.put(i, j, sum);
+                   destination().put(i, j, sum);
                  });
 }
 
@@ -161,7 +166,7 @@ __device__ void cross_fma(CROSS_PARAMETERS(Z, Y)) {
   const int target = threadIdx.x;
   Product product(shared);
   for_row_blocks(rows, blockIdx.z, sign, cross, cross_pitch, features + bias, partials,
-                 [&](int64_t first, int64_t last, const Destination& to) {
+                 [&](int64_t first, int64_t last, const auto& destination) {
                    product.clear();
                    double target_sum = 0.0;
                    product.accumulate(Columns{z, z_pitch, features}, i0, values, j0, first, last,
@@ -171,6 +176,7 @@ __device__ void cross_fma(CROSS_PARAMETERS(Z, Y)) {
                                           for (int k = 0; k < Product::K; ++k)
                                             target_sum += panel(k, target);
                                       });
+                   const Destination to = destination();
                    product.each([&](int i, int j, double2 sum) {
                      if (i0 + i < features) to.put(i0 + i, j0 + j, targets, sum);
                    });
@@ -227,21 +233,25 @@ struct HalfPanel {
   }
   __device__ double at(int k, int column) const { return widen(elements[k][swizzled(k, column)]); }
 
-  __device__ void load(const OuterAdjacent<Z>& z, bool aligned, int64_t o0, int64_t k0, int64_t k_end) {
+  // Starts the copy of `left` rows (at most K) of columns o0.. .
+  __device__ void load(const OuterAdjacent<Z>& z, bool aligned, int64_t o0, int64_t k0, int left) {
+    const int64_t beyond = z.outer - o0;
+    const int exist = static_cast<int>(beyond < TILE_HALF ? beyond : TILE_HALF);
     if (aligned) {
 #pragma unroll
-      for (int e = threadIdx.x; e < K * kChunks; e += HALF_THREADS) {
+      for (int turn = 0; turn < K * kChunks / HALF_THREADS; ++turn) {
+        const int e = threadIdx.x + turn * HALF_THREADS;
         const int k = e / kChunks, column = e % kChunks * kChunk;
-        const int64_t left = k0 + k < k_end ? z.outer - (o0 + column) : 0;
-        const int count = static_cast<int>(left < 0 ? 0 : left < kChunk ? left : kChunk);
-        copy_async(&elements[k][swizzled(k, column)],
-                   count > 0 ? z.at(o0 + column, k0 + k) : z.base, count * 2);
+        const int count = k < left ? min(max(exist - column, 0), kChunk) : 0;
+        copy_async(&elements[k][swizzled(k, column)], count > 0 ? z.at(o0 + column, k0 + k) : z.base,
+                   count * static_cast<int>(sizeof(Z)));
       }
     } else {
-#pragma unroll 4
+#pragma unroll 1
       for (int e = threadIdx.x; e < K * TILE_HALF; e += HALF_THREADS) {
         const int k = e / TILE_HALF, column = e % TILE_HALF;
-        elements[k][swizzled(k, column)] = z.fetch(o0 + column, k0 + k, k_end);
+        const bool exists = k < left && column < exist;
+        elements[k][swizzled(k, column)] = exists ? *z.at(o0 + column, k0 + k) : Z{};
       }
     }
   }
@@ -288,26 +298,29 @@ __device__ void syrk_mma(SYRK_PARAMETERS(Z)) {
 
   for_row_blocks(
       rows, blockIdx.y, sign, gram, gram_pitch, features + bias, partials,
-      [&](int64_t first, int64_t last, const Destination& to) {
+      [&](int64_t first, int64_t last, const auto& destination) {
         float sums[kTilesY][kTilesX][4] = {};
         double column_sum = 0.0;
-        const auto load = [&](int64_t step) {
-          const int64_t k = first + step * Panel::K;
-          if (k < last) {
-            left[step % kStages].load(columns, aligned, i0, k, last);
-            if (!diagonal) right[step % kStages].load(columns, aligned, j0, k, last);
+        const int depth = static_cast<int>(last - first);
+        const auto load = [&](int k, int slot) {
+          if (k < depth) {
+            left[slot].load(columns, aligned, i0, first + k, depth - k);
+            if (!diagonal) right[slot].load(columns, aligned, j0, first + k, depth - k);
           }
           commit_copies();
         };
-        const int64_t steps = ceil_div<int64_t>(last - first, Panel::K);
 #pragma unroll
-        for (int step = 0; step < kStages - 1; ++step) load(step);
-        for (int64_t step = 0; step < steps; ++step) {
+        for (int stage = 0; stage < kStages - 1; ++stage) load(stage * Panel::K, stage);
+        int used = 0, filled = kStages - 1;
+#pragma unroll 1
+        for (int k0 = 0; k0 < depth; k0 += Panel::K) {
           wait_for_copies<kStages - 2>();
           __syncthreads();
-          load(step + kStages - 1);
-          const Panel& a = left[step % kStages];
-          const Panel& b = diagonal ? a : right[step % kStages];
+          load(k0 + (kStages - 1) * Panel::K, filled);
+          const Panel& a = left[used];
+          const Panel& b = diagonal ? a : right[used];
+          used = used + 1 == kStages ? 0 : used + 1;
+          filled = filled + 1 == kStages ? 0 : filled + 1;
           if (!idle) {
 #pragma unroll
             for (int k = 0; k < Panel::K; k += 16) {
@@ -335,6 +348,7 @@ __device__ void syrk_mma(SYRK_PARAMETERS(Z)) {
         wait_for_copies<0>();
         __syncthreads();
 
+        const Destination to = destination();
 #pragma unroll
         for (int y = 0; y < kTilesY; ++y)
 #pragma unroll
@@ -360,25 +374,22 @@ __device__ void syrk_mma(SYRK_PARAMETERS(Z)) {
 
 using namespace muso;
 
-// At least two thread blocks a multiprocessor: one loads while the other computes.
-#define TILED (TILE_THREADS, 2)
-
-#define EXPORT_SYRK(name, threads, body, Z)                                            \
-  extern "C" __global__ void __launch_bounds__ threads name(SYRK_PARAMETERS(Z)) {     \
+#define EXPORT_SYRK(name, bounds, body, Z)                                            \
+  extern "C" __global__ void bounds name(SYRK_PARAMETERS(Z)) {     \
     body(SYRK_ARGUMENTS);                                                              \
   }
-#define EXPORT_CROSS(name, threads, body, Z, Y)                                        \
-  extern "C" __global__ void __launch_bounds__ threads name(CROSS_PARAMETERS(Z, Y)) { \
+#define EXPORT_CROSS(name, bounds, body, Z, Y)                                        \
+  extern "C" __global__ void bounds name(CROSS_PARAMETERS(Z, Y)) { \
     body<Z, Y>(CROSS_ARGUMENTS);                                                       \
   }
 #define EXPORT_CROSS_PAIR(stem, Z, Y)                                         \
-  EXPORT_CROSS(stem##_plain, (PLAIN_SIDE * PLAIN_SIDE), cross_plain, Z, Y) \
+  EXPORT_CROSS(stem##_plain, PLAIN, cross_plain, Z, Y) \
   EXPORT_CROSS(stem##_fma, TILED, cross_fma, Z, Y)
 
-EXPORT_SYRK(gram_syrk_f32_plain, (PLAIN_SIDE * PLAIN_SIDE), syrk_plain<float>, float)
-EXPORT_SYRK(gram_syrk_f64_plain, (PLAIN_SIDE * PLAIN_SIDE), syrk_plain<double>, double)
-EXPORT_SYRK(gram_syrk_f16_plain, (PLAIN_SIDE * PLAIN_SIDE), syrk_plain<f16>, f16)
-EXPORT_SYRK(gram_syrk_bf16_plain, (PLAIN_SIDE * PLAIN_SIDE), syrk_plain<bf16>, bf16)
+EXPORT_SYRK(gram_syrk_f32_plain, PLAIN, syrk_plain<float>, float)
+EXPORT_SYRK(gram_syrk_f64_plain, PLAIN, syrk_plain<double>, double)
+EXPORT_SYRK(gram_syrk_f16_plain, PLAIN, syrk_plain<f16>, f16)
+EXPORT_SYRK(gram_syrk_bf16_plain, PLAIN, syrk_plain<bf16>, bf16)
 EXPORT_SYRK(gram_syrk_f32_fma, TILED, (syrk<Fma, float>), float)
 EXPORT_SYRK(gram_syrk_f64_fma, TILED, (syrk<Fma, double>), double)
 EXPORT_SYRK(gram_syrk_f16_fma, TILED, (syrk<Fma, f16>), f16)
@@ -388,8 +399,8 @@ EXPORT_SYRK(gram_syrk_f32_dmma, TILED, (syrk<Dmma, float>), float)
 EXPORT_SYRK(gram_syrk_f64_dmma, TILED, (syrk<Dmma, double>), double)
 EXPORT_SYRK(gram_syrk_f16_dmma, TILED, (syrk<Dmma, f16>), f16)
 EXPORT_SYRK(gram_syrk_bf16_dmma, TILED, (syrk<Dmma, bf16>), bf16)
-EXPORT_SYRK(gram_syrk_f16_mma, (HALF_THREADS), syrk_mma<f16>, f16)
-EXPORT_SYRK(gram_syrk_bf16_mma, (HALF_THREADS), syrk_mma<bf16>, bf16)
+EXPORT_SYRK(gram_syrk_f16_mma, __launch_bounds__(HALF_THREADS), syrk_mma<f16>, f16)
+EXPORT_SYRK(gram_syrk_bf16_mma, __launch_bounds__(HALF_THREADS), syrk_mma<bf16>, bf16)
 #endif
 EXPORT_CROSS_PAIR(gram_cross_f32_class, float, int64_t)
 EXPORT_CROSS_PAIR(gram_cross_f32_f32, float, float)
@@ -404,7 +415,7 @@ EXPORT_CROSS_PAIR(gram_cross_bf16_class, bf16, int64_t)
 EXPORT_CROSS_PAIR(gram_cross_bf16_f32, bf16, float)
 EXPORT_CROSS_PAIR(gram_cross_bf16_f64, bf16, double)
 
-extern "C" __global__ void __launch_bounds__(PLAIN_SIDE* PLAIN_SIDE)
+extern "C" __global__ void PLAIN
     gram_fold_f64(const double* __restrict__ partials, const int64_t blocks, const int64_t rows,
                   const int64_t cols, const int64_t lower, const double sign,
                   double* __restrict__ out, const int64_t pitch) {

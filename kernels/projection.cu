@@ -52,10 +52,12 @@ template <class Product, typename Z>
 __device__ void score_tile(Product& product, int64_t i0, int64_t j0, PROJECTION_PARAMETERS(Z)) {
   using Rows = InnerAdjacent<Z>;
   using Weights = OuterAdjacent<double>;
-  product.accumulate(Rows{z, z_pitch, rows}, i0, Weights{w, w_pitch, classes}, j0, 0, features);
-  if (z2)
-    product.accumulate(Rows{z2, z2_pitch, rows}, i0, Weights{w2, w2_pitch, classes}, j0, 0, features2,
-                       true);
+  // One copy of the code for both products.
+#pragma unroll 1
+  for (int second = 0; second < (z2 ? 2 : 1); ++second)
+    product.accumulate(Rows{second ? z2 : z, second ? z2_pitch : z_pitch, rows}, i0,
+                       Weights{second ? w2 : w, second ? w2_pitch : w_pitch, classes}, j0, 0,
+                       second ? features2 : features, second != 0);
 }
 
 template <typename Z>
@@ -249,63 +251,63 @@ __device__ void kernel_matrix(KERNEL_PARAMETERS(Z)) {
 
 using namespace muso;
 
-#define EXPORT_LOGITS(name, threads, body, Z)                                                      \
-  extern "C" __global__ void __launch_bounds__(threads)                                            \
+#define EXPORT_LOGITS(name, bounds, body, Z)                                                      \
+  extern "C" __global__ void bounds                                            \
       name(PROJECTION_PARAMETERS(Z), double* __restrict__ out64, float* __restrict__ out32,        \
            const int64_t out_pitch) {                                                              \
     body<Z>(PROJECTION_ARGUMENTS, out64, out32, out_pitch);                                        \
   }
-#define EXPORT_ARGMAX(name, threads, body, Z)                      \
-  extern "C" __global__ void __launch_bounds__(threads)            \
+#define EXPORT_ARGMAX(name, bounds, body, Z)                      \
+  extern "C" __global__ void bounds            \
       name(PROJECTION_PARAMETERS(Z), uint32_t* __restrict__ out) { \
     body<Z>(PROJECTION_ARGUMENTS, out);                            \
   }
-#define EXPORT_SOFTMAX(name, threads, body, Z)                                           \
-  extern "C" __global__ void __launch_bounds__(threads)                                  \
+#define EXPORT_SOFTMAX(name, bounds, body, Z)                                           \
+  extern "C" __global__ void bounds                                  \
       name(PROJECTION_PARAMETERS(Z), const double temperature, double* __restrict__ out, \
            const int64_t out_pitch) {                                                    \
     body<Z>(PROJECTION_ARGUMENTS, temperature, out, out_pitch);                          \
   }
-#define EXPORT_KERNEL(name, threads, body, Z)                                        \
-  extern "C" __global__ void __launch_bounds__(threads) name(KERNEL_PARAMETERS(Z)) { \
+#define EXPORT_KERNEL(name, bounds, body, Z)                                        \
+  extern "C" __global__ void bounds name(KERNEL_PARAMETERS(Z)) { \
     body(KERNEL_ARGUMENTS);                                                          \
   }
 
-EXPORT_LOGITS(projection_logits_f32_plain, PLAIN_SIDE* PLAIN_SIDE, logits_plain, float)
-EXPORT_LOGITS(projection_logits_f64_plain, PLAIN_SIDE* PLAIN_SIDE, logits_plain, double)
-EXPORT_LOGITS(projection_logits_f16_plain, PLAIN_SIDE* PLAIN_SIDE, logits_plain, f16)
-EXPORT_LOGITS(projection_logits_bf16_plain, PLAIN_SIDE* PLAIN_SIDE, logits_plain, bf16)
-EXPORT_LOGITS(projection_logits_f32_fma, TILE_THREADS, logits, float)
-EXPORT_LOGITS(projection_logits_f64_fma, TILE_THREADS, logits, double)
-EXPORT_LOGITS(projection_logits_f16_fma, TILE_THREADS, logits, f16)
-EXPORT_LOGITS(projection_logits_bf16_fma, TILE_THREADS, logits, bf16)
-EXPORT_ARGMAX(projection_argmax_f32_plain, ELEMENT_THREADS, argmax_plain, float)
-EXPORT_ARGMAX(projection_argmax_f64_plain, ELEMENT_THREADS, argmax_plain, double)
-EXPORT_ARGMAX(projection_argmax_f16_plain, ELEMENT_THREADS, argmax_plain, f16)
-EXPORT_ARGMAX(projection_argmax_bf16_plain, ELEMENT_THREADS, argmax_plain, bf16)
-EXPORT_ARGMAX(projection_argmax_f32_fma, TILE_THREADS, argmax, float)
-EXPORT_ARGMAX(projection_argmax_f64_fma, TILE_THREADS, argmax, double)
-EXPORT_ARGMAX(projection_argmax_f16_fma, TILE_THREADS, argmax, f16)
-EXPORT_ARGMAX(projection_argmax_bf16_fma, TILE_THREADS, argmax, bf16)
-EXPORT_SOFTMAX(projection_softmax_f32_plain, ELEMENT_THREADS, softmax_plain, float)
-EXPORT_SOFTMAX(projection_softmax_f64_plain, ELEMENT_THREADS, softmax_plain, double)
-EXPORT_SOFTMAX(projection_softmax_f16_plain, ELEMENT_THREADS, softmax_plain, f16)
-EXPORT_SOFTMAX(projection_softmax_bf16_plain, ELEMENT_THREADS, softmax_plain, bf16)
-EXPORT_SOFTMAX(projection_softmax_f32_fma, TILE_THREADS, softmax, float)
-EXPORT_SOFTMAX(projection_softmax_f64_fma, TILE_THREADS, softmax, double)
-EXPORT_SOFTMAX(projection_softmax_f16_fma, TILE_THREADS, softmax, f16)
-EXPORT_SOFTMAX(projection_softmax_bf16_fma, TILE_THREADS, softmax, bf16)
-EXPORT_KERNEL(projection_kernel_f32_plain, PLAIN_SIDE* PLAIN_SIDE, kernel_plain, float)
-EXPORT_KERNEL(projection_kernel_f64_plain, PLAIN_SIDE* PLAIN_SIDE, kernel_plain, double)
-EXPORT_KERNEL(projection_kernel_f16_plain, PLAIN_SIDE* PLAIN_SIDE, kernel_plain, f16)
-EXPORT_KERNEL(projection_kernel_bf16_plain, PLAIN_SIDE* PLAIN_SIDE, kernel_plain, bf16)
-EXPORT_KERNEL(projection_kernel_f32_fma, TILE_THREADS, kernel_matrix<Fma>, float)
-EXPORT_KERNEL(projection_kernel_f64_fma, TILE_THREADS, kernel_matrix<Fma>, double)
-EXPORT_KERNEL(projection_kernel_f16_fma, TILE_THREADS, kernel_matrix<Fma>, f16)
-EXPORT_KERNEL(projection_kernel_bf16_fma, TILE_THREADS, kernel_matrix<Fma>, bf16)
+EXPORT_LOGITS(projection_logits_f32_plain, PLAIN, logits_plain, float)
+EXPORT_LOGITS(projection_logits_f64_plain, PLAIN, logits_plain, double)
+EXPORT_LOGITS(projection_logits_f16_plain, PLAIN, logits_plain, f16)
+EXPORT_LOGITS(projection_logits_bf16_plain, PLAIN, logits_plain, bf16)
+EXPORT_LOGITS(projection_logits_f32_fma, TILED, logits, float)
+EXPORT_LOGITS(projection_logits_f64_fma, TILED, logits, double)
+EXPORT_LOGITS(projection_logits_f16_fma, TILED, logits, f16)
+EXPORT_LOGITS(projection_logits_bf16_fma, TILED, logits, bf16)
+EXPORT_ARGMAX(projection_argmax_f32_plain, ELEMENTS, argmax_plain, float)
+EXPORT_ARGMAX(projection_argmax_f64_plain, ELEMENTS, argmax_plain, double)
+EXPORT_ARGMAX(projection_argmax_f16_plain, ELEMENTS, argmax_plain, f16)
+EXPORT_ARGMAX(projection_argmax_bf16_plain, ELEMENTS, argmax_plain, bf16)
+EXPORT_ARGMAX(projection_argmax_f32_fma, TILED, argmax, float)
+EXPORT_ARGMAX(projection_argmax_f64_fma, TILED, argmax, double)
+EXPORT_ARGMAX(projection_argmax_f16_fma, TILED, argmax, f16)
+EXPORT_ARGMAX(projection_argmax_bf16_fma, TILED, argmax, bf16)
+EXPORT_SOFTMAX(projection_softmax_f32_plain, ELEMENTS, softmax_plain, float)
+EXPORT_SOFTMAX(projection_softmax_f64_plain, ELEMENTS, softmax_plain, double)
+EXPORT_SOFTMAX(projection_softmax_f16_plain, ELEMENTS, softmax_plain, f16)
+EXPORT_SOFTMAX(projection_softmax_bf16_plain, ELEMENTS, softmax_plain, bf16)
+EXPORT_SOFTMAX(projection_softmax_f32_fma, TILED, softmax, float)
+EXPORT_SOFTMAX(projection_softmax_f64_fma, TILED, softmax, double)
+EXPORT_SOFTMAX(projection_softmax_f16_fma, TILED, softmax, f16)
+EXPORT_SOFTMAX(projection_softmax_bf16_fma, TILED, softmax, bf16)
+EXPORT_KERNEL(projection_kernel_f32_plain, PLAIN, kernel_plain, float)
+EXPORT_KERNEL(projection_kernel_f64_plain, PLAIN, kernel_plain, double)
+EXPORT_KERNEL(projection_kernel_f16_plain, PLAIN, kernel_plain, f16)
+EXPORT_KERNEL(projection_kernel_bf16_plain, PLAIN, kernel_plain, bf16)
+EXPORT_KERNEL(projection_kernel_f32_fma, TILED, kernel_matrix<Fma>, float)
+EXPORT_KERNEL(projection_kernel_f64_fma, TILED, kernel_matrix<Fma>, double)
+EXPORT_KERNEL(projection_kernel_f16_fma, TILED, kernel_matrix<Fma>, f16)
+EXPORT_KERNEL(projection_kernel_bf16_fma, TILED, kernel_matrix<Fma>, bf16)
 #if __CUDA_ARCH__ >= 800
-EXPORT_KERNEL(projection_kernel_f32_dmma, TILE_THREADS, kernel_matrix<Dmma>, float)
-EXPORT_KERNEL(projection_kernel_f64_dmma, TILE_THREADS, kernel_matrix<Dmma>, double)
-EXPORT_KERNEL(projection_kernel_f16_dmma, TILE_THREADS, kernel_matrix<Dmma>, f16)
-EXPORT_KERNEL(projection_kernel_bf16_dmma, TILE_THREADS, kernel_matrix<Dmma>, bf16)
+EXPORT_KERNEL(projection_kernel_f32_dmma, TILED, kernel_matrix<Dmma>, float)
+EXPORT_KERNEL(projection_kernel_f64_dmma, TILED, kernel_matrix<Dmma>, double)
+EXPORT_KERNEL(projection_kernel_f16_dmma, TILED, kernel_matrix<Dmma>, f16)
+EXPORT_KERNEL(projection_kernel_bf16_dmma, TILED, kernel_matrix<Dmma>, bf16)
 #endif

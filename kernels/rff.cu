@@ -18,21 +18,14 @@ namespace muso {
       Z *__restrict__ z, const int64_t z_pitch
 #define FEATURE_ARGUMENTS x, x_pitch, rows, inputs, omega, omega_pitch, count, z, z_pitch
 
-// Writes the features of phases (row, k) and (row, k + 1), those that exist.
+// Writes the two features of one phase.
 template <typename Z>
-__device__ void put_features(double2 phases, int64_t k, int64_t count, double scale, Z* row) {
-  const bool pair = k + 1 < count;
-  double2 sine, cosine;
-  sine_cosine(phases.x, sine.x, cosine.x);
-  sine_cosine(phases.y, sine.y, cosine.y);
-  if (k < count) {
-    row[k] = static_cast<Z>(scale * cosine.x);
-    row[count + k] = static_cast<Z>(scale * sine.x);
-  }
-  if (pair) {
-    row[k + 1] = static_cast<Z>(scale * cosine.y);
-    row[count + k + 1] = static_cast<Z>(scale * sine.y);
-  }
+__device__ void put_features(double phase, int64_t k, int64_t count, Z* row) {
+  double sine, cosine;
+  sine_cosine(phase, sine, cosine);
+  const double scale = sqrt(1.0 / static_cast<double>(count));
+  row[k] = static_cast<Z>(scale * cosine);
+  row[count + k] = static_cast<Z>(scale * sine);
 }
 
 template <typename X, typename Z>
@@ -42,11 +35,7 @@ __device__ void features_plain(FEATURE_PARAMETERS(X, Z)) {
   if (i >= rows || k >= count) return;
   const double phase = plain_product(InnerAdjacent<X>{x, x_pitch, rows}, i,
                                      OuterAdjacent<double>{omega, omega_pitch, count}, k, 0, inputs);
-  double sine, cosine;
-  sine_cosine(phase, sine, cosine);
-  const double scale = sqrt(1.0 / static_cast<double>(count));
-  z[i * z_pitch + k] = static_cast<Z>(scale * cosine);
-  z[i * z_pitch + count + k] = static_cast<Z>(scale * sine);
+  put_features(phase, k, count, z + i * z_pitch);
 }
 
 template <template <int, int, class, class> class Core, typename X, typename Z>
@@ -54,37 +43,47 @@ __device__ void features(FEATURE_PARAMETERS(X, Z)) {
   using Inputs = InnerAdjacent<X>;
   using Frequencies = OuterAdjacent<double>;
   using Product = Core<TILE, TILE, Inputs, Frequencies>;
-  __shared__ typename Product::Shared shared;
+  // The phases change hands through shared memory, so that neighbouring threads write neighbouring features whatever
+  // the alignment of a row, and so that there is one copy of the trigonometry.
+  union alignas(16) Memory {
+    typename Product::Shared panels;
+    double phases[TILE][TILE + 2];
+  };
+  __shared__ Memory memory;
   const int64_t i0 = blockIdx.y * int64_t{TILE}, k0 = blockIdx.x * int64_t{TILE};
-  Product product(shared);
-  product.accumulate(Inputs{x, x_pitch, rows}, i0, Frequencies{omega, omega_pitch, count}, k0, 0,
-                     inputs);
-  const double scale = sqrt(1.0 / static_cast<double>(count));
+  Product product(memory.panels);
+  product.accumulate(Inputs{x, x_pitch, rows}, i0, Frequencies{omega, omega_pitch, count}, k0, 0, inputs);
   product.each([&](int i, int k, double2 phases) {
-    if (i0 + i < rows) put_features(phases, k0 + k, count, scale, z + (i0 + i) * z_pitch);
+    *reinterpret_cast<double2*>(&memory.phases[i][k]) = phases;
   });
+  __syncthreads();
+  const int k = threadIdx.x % TILE;
+#pragma unroll 1
+  for (int i = threadIdx.x / TILE; i < TILE; i += TILE_THREADS / TILE)
+    if (i0 + i < rows && k0 + k < count)
+      put_features(memory.phases[i][k], k0 + k, count, z + (i0 + i) * z_pitch);
 }
 
 }  // namespace muso
 
 using namespace muso;
 
-#define EXPORT_FEATURES(name, threads, body, X, Z)                                       \
-  extern "C" __global__ void __launch_bounds__(threads) name(FEATURE_PARAMETERS(X, Z)) { \
+#define EXPORT_FEATURES(name, bounds, body, X, Z)                                       \
+  extern "C" __global__ void bounds name(FEATURE_PARAMETERS(X, Z)) { \
     body(FEATURE_ARGUMENTS);                                                             \
   }
 
-EXPORT_FEATURES(rff_features_f32_f32_plain, PLAIN_SIDE* PLAIN_SIDE, features_plain, float, float)
-EXPORT_FEATURES(rff_features_f32_f64_plain, PLAIN_SIDE* PLAIN_SIDE, features_plain, float, double)
-EXPORT_FEATURES(rff_features_f64_f32_plain, PLAIN_SIDE* PLAIN_SIDE, features_plain, double, float)
-EXPORT_FEATURES(rff_features_f64_f64_plain, PLAIN_SIDE* PLAIN_SIDE, features_plain, double, double)
-EXPORT_FEATURES(rff_features_f32_f32_fma, TILE_THREADS, features<Fma>, float, float)
-EXPORT_FEATURES(rff_features_f32_f64_fma, TILE_THREADS, features<Fma>, float, double)
-EXPORT_FEATURES(rff_features_f64_f32_fma, TILE_THREADS, features<Fma>, double, float)
-EXPORT_FEATURES(rff_features_f64_f64_fma, TILE_THREADS, features<Fma>, double, double)
+EXPORT_FEATURES(rff_features_f32_f32_plain, PLAIN, features_plain, float, float)
+EXPORT_FEATURES(rff_features_f32_f64_plain, PLAIN, features_plain, float, double)
+EXPORT_FEATURES(rff_features_f64_f32_plain, PLAIN, features_plain, double, float)
+EXPORT_FEATURES(rff_features_f64_f64_plain, PLAIN, features_plain, double, double)
+EXPORT_FEATURES(rff_features_f32_f32_fma, TILED, features<Fma>, float, float)
+EXPORT_FEATURES(rff_features_f32_f64_fma, TILED, features<Fma>, float, double)
+EXPORT_FEATURES(rff_features_f64_f32_fma, TILED, features<Fma>, double, float)
+EXPORT_FEATURES(rff_features_f64_f64_fma, TILED, features<Fma>, double, double)
 #if __CUDA_ARCH__ >= 800
-EXPORT_FEATURES(rff_features_f32_f32_dmma, TILE_THREADS, features<Dmma>, float, float)
-EXPORT_FEATURES(rff_features_f32_f64_dmma, TILE_THREADS, features<Dmma>, float, double)
-EXPORT_FEATURES(rff_features_f64_f32_dmma, TILE_THREADS, features<Dmma>, double, float)
-EXPORT_FEATURES(rff_features_f64_f64_dmma, TILE_THREADS, features<Dmma>, double, double)
+EXPORT_FEATURES(rff_features_f32_f32_dmma, TILED, features<Dmma>, float, float)
+EXPORT_FEATURES(rff_features_f32_f64_dmma, TILED, features<Dmma>, float, double)
+EXPORT_FEATURES(rff_features_f64_f32_dmma, TILED, features<Dmma>, double, float)
+EXPORT_FEATURES(rff_features_f64_f64_dmma, TILED, features<Dmma>, double, double)
 #endif

@@ -155,13 +155,13 @@ __device__ void squares(const double* __restrict__ x, int64_t pitch, int64_t n, 
 using namespace muso;
 
 #define EXPORT_STEP(name, body)                                                                      \
-  extern "C" __global__ void __launch_bounds__(TILE_THREADS)                                         \
+  extern "C" __global__ void TILED                                         \
       name(const double* __restrict__ l, const int64_t pitch, const int64_t n, const int64_t first,  \
            double* b, const int64_t b_pitch, const int64_t columns) {                                \
     body(l, pitch, n, first, b, b_pitch, columns);                                                   \
   }
-#define EXPORT_RESIDUAL(name, threads, body)                                            \
-  extern "C" __global__ void __launch_bounds__(threads) name(RESIDUAL_PARAMETERS) {     \
+#define EXPORT_RESIDUAL(name, bounds, body)                                            \
+  extern "C" __global__ void bounds name(RESIDUAL_PARAMETERS) {     \
     body(RESIDUAL_ARGUMENTS);                                                           \
   }
 
@@ -170,7 +170,7 @@ extern "C" __global__ void __launch_bounds__(PANEL_THREADS)
                         double* __restrict__ inverses) {
   invert_block(l, pitch, n, inverses);
 }
-extern "C" __global__ void __launch_bounds__(TILE_THREADS)
+extern "C" __global__ void TILED
     trisolve_block_f64(const double* __restrict__ inverses, const int64_t n, const int64_t first,
                        const int64_t transposed, double* b, const int64_t b_pitch,
                        const int64_t columns) {
@@ -186,19 +186,19 @@ EXPORT_STEP(trisolve_backward_f64_fma, backward<Fma>)
 EXPORT_STEP(trisolve_forward_f64_dmma, forward<Dmma>)
 EXPORT_STEP(trisolve_backward_f64_dmma, backward<Dmma>)
 #endif
-extern "C" __global__ void __launch_bounds__(ELEMENT_THREADS)
+extern "C" __global__ void ELEMENTS
     trisolve_solve_f64_plain(const double* __restrict__ l, const int64_t pitch, const int64_t n,
                              double* b, const int64_t b_pitch, const int64_t columns) {
   solve_plain(l, pitch, n, b, b_pitch, columns);
 }
-EXPORT_RESIDUAL(trisolve_residual_f64_plain, PLAIN_SIDE* PLAIN_SIDE, residual_plain)
-EXPORT_RESIDUAL(trisolve_residual_f64_fma, TILE_THREADS, residual)
-extern "C" __global__ void __launch_bounds__(PLAIN_SIDE* PLAIN_SIDE)
+EXPORT_RESIDUAL(trisolve_residual_f64_plain, PLAIN, residual_plain)
+EXPORT_RESIDUAL(trisolve_residual_f64_fma, TILED, residual)
+extern "C" __global__ void PLAIN
     trisolve_identity_f64(double* __restrict__ x, const int64_t pitch, const int64_t n,
                           const int64_t first, const int64_t columns) {
   identity(x, pitch, n, first, columns);
 }
-extern "C" __global__ void __launch_bounds__(PLAIN_SIDE* PLAIN_SIDE)
+extern "C" __global__ void PLAIN
     trisolve_squares_f64(const double* __restrict__ x, const int64_t pitch, const int64_t n,
                          const int64_t first, const int64_t columns, double* __restrict__ out) {
   squares(x, pitch, n, first, columns, out);

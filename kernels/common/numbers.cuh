@@ -5,6 +5,12 @@
 
 #include "tiles.h"
 
+// Launch bounds of the exports, by geometry. A tiled kernel may take the registers that two thread blocks leave each
+// other on a multiprocessor, so that one loads while the other computes.
+#define PLAIN __launch_bounds__(PLAIN_SIDE* PLAIN_SIDE)
+#define ELEMENTS __launch_bounds__(ELEMENT_THREADS)
+#define TILED __launch_bounds__(TILE_THREADS, 2)
+
 namespace muso {
 
 // The two 16-bit formats as bits: all that is done with them outside the tensor cores is to widen them.
@@ -43,6 +49,13 @@ struct TrianglePosition {
     col = index - row * (row + 1) / 2;
   }
 };
+
+// The same number, of which the compiler forgets what it knew. Addresses made from it inside a loop are made there and
+// do not wait in registers during the loop's work.
+__device__ __forceinline__ int64_t opaque(int64_t x) {
+  asm volatile("" : "+l"(x));
+  return x;
+}
 
 // Entries (j, j + 1) of a row of which `valid` entries exist, at an address that is a multiple of 16 bytes.
 __device__ __forceinline__ void store_pair(double* row, int64_t j, int64_t valid, double2 value) {

@@ -2,7 +2,7 @@
 //
 // Both operands are seen alike: an outer index, which survives in the product, and k, which is summed over. Which of
 // the two runs along the memory is a property of the type: Z in ZᵀZ has its columns outside and adjacent, Z in Z W has
-// its rows outside and k adjacent.
+// its rows outside and k adjacent. The other one steps by `pitch`.
 #pragma once
 
 #include "numbers.cuh"
@@ -20,9 +20,7 @@ struct OuterAdjacent {
   int64_t outer;  // how many o exist; beyond is zero
 
   __device__ const T* at(int64_t o, int64_t k) const { return base + k * pitch + o; }
-  __device__ Raw fetch(int64_t o, int64_t k, int64_t k_end) const {
-    return o < outer && k < k_end ? *at(o, k) : Raw{};
-  }
+  __device__ static Raw missing() { return {}; }
   __device__ static double value(Raw raw, int64_t) { return widen(raw); }
 };
 
@@ -37,9 +35,7 @@ struct InnerAdjacent {
   int64_t outer;
 
   __device__ const T* at(int64_t o, int64_t k) const { return base + o * pitch + k; }
-  __device__ Raw fetch(int64_t o, int64_t k, int64_t k_end) const {
-    return o < outer && k < k_end ? *at(o, k) : Raw{};
-  }
+  __device__ static Raw missing() { return {}; }
   __device__ static double value(Raw raw, int64_t) { return widen(raw); }
 };
 
@@ -50,10 +46,10 @@ struct OneHot {
 
   const int64_t* ids;
   int64_t outer;
+  static constexpr int64_t pitch = 1;
 
-  __device__ Raw fetch(int64_t o, int64_t k, int64_t k_end) const {
-    return o < outer && k < k_end ? ids[k] : -1;
-  }
+  __device__ const int64_t* at(int64_t, int64_t k) const { return ids + k; }
+  __device__ static Raw missing() { return -1; }
   __device__ static double value(Raw raw, int64_t o) { return raw == o ? 1.0 : 0.0; }
 };
 
@@ -62,9 +58,10 @@ template <class A, class B>
 __device__ double plain_product(const A& a, int64_t o, const B& b, int64_t p, int64_t k_begin,
                                 int64_t k_end, double from = 0.0, bool negate = false) {
   double sum = from;
+#pragma unroll 1
   for (int64_t k = k_begin; k < k_end; ++k) {
-    const double left = a.value(a.fetch(o, k, k_end), o);
-    sum = fma(negate ? -left : left, b.value(b.fetch(p, k, k_end), p), sum);
+    const double left = a.value(*a.at(o, k), o);
+    sum = fma(negate ? -left : left, b.value(*b.at(p, k), p), sum);
   }
   return sum;
 }

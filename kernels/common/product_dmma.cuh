@@ -63,27 +63,34 @@ class Dmma {
       return widen(kOuter ? elements[k][o] : elements[o][k]);
     }
 
-    // Starts the copy of elements (o0.., k0..). Aligned rows go in chunks of 16 bytes, cut where the data ends.
-    __device__ void load(const Operand& operand, bool aligned, int64_t o0, int64_t k0, int64_t k_end) {
+    // Starts the copy of elements (o0.., k0..), of which `left` steps exist. Aligned rows go in chunks of 16 bytes, cut
+    // where the data ends.
+    __device__ void load(const Operand& operand, bool aligned, int64_t o0, int64_t k0, int left) {
+      const int64_t beyond = operand.outer - o0;
+      const int exist = static_cast<int>(beyond < 0 ? 0 : beyond < W ? beyond : W);
+      const int lines = kOuter ? left : exist, length = kOuter ? exist : left;
       if (aligned) {
 #pragma unroll
-        for (int e = threadIdx.x; e < kLines * kChunks; e += TILE_THREADS) {
-          const int line = e / kChunks, chunk = e % kChunks * kChunk;
-          const int64_t o = o0 + (kOuter ? chunk : line), k = k0 + (kOuter ? line : chunk);
-          const int64_t left = kOuter ? (k < k_end ? operand.outer - o : 0)
-                                      : (o < operand.outer ? k_end - k : 0);
-          const int count = static_cast<int>(left < 0 ? 0 : left < kChunk ? left : kChunk);
-          copy_async(&elements[line][chunk], count > 0 ? operand.at(o, k) : operand.base,
-                     count * static_cast<int>(sizeof(T)));
+        for (int turn = 0; turn < ceil_div(kLines * kChunks, TILE_THREADS); ++turn) {
+          const int e = threadIdx.x + turn * TILE_THREADS;
+          const int line = e / kChunks, place = e % kChunks * kChunk;
+          const int count = line < lines ? min(max(length - place, 0), kChunk) : 0;
+          const T* from = count > 0 ? address(operand, o0, k0, line, place) : operand.base;
+          if (line < kLines)
+            copy_async(&elements[line][place], from, count * static_cast<int>(sizeof(T)));
         }
       } else {
-#pragma unroll 4
+#pragma unroll 1
         for (int e = threadIdx.x; e < kLines * kLength; e += TILE_THREADS) {
           const int line = e / kLength, place = e % kLength;
-          const int o = kOuter ? place : line, k = kOuter ? line : place;
-          elements[line][place] = operand.fetch(o0 + o, k0 + k, k_end);
+          const bool exists = line < lines && place < length;
+          elements[line][place] = exists ? *address(operand, o0, k0, line, place) : T{};
         }
       }
+    }
+
+    __device__ static const T* address(const Operand& operand, int64_t o0, int64_t k0, int line, int place) {
+      return operand.at(o0 + (kOuter ? place : line), k0 + (kOuter ? line : place));
     }
   };
 
@@ -121,29 +128,32 @@ class Dmma {
                              const Observer& observe = {}) {
     const bool aligned_a = rows_aligned(a.base, a.pitch);
     const bool aligned_b = rows_aligned(b.base, b.pitch);
-    const auto load = [&](int64_t step) {
-      const int64_t k = k_begin + step * K;
-      if (k < k_end) {
-        shared_.a[step % kStages].load(a, aligned_a, a0, k, k_end);
-        if (!same) shared_.b[step % kStages].load(b, aligned_b, b0, k, k_end);
+    const int depth = static_cast<int>(k_end - k_begin);
+    const auto load = [&](int k, int slot) {
+      if (k < depth) {
+        shared_.a[slot].load(a, aligned_a, a0, k_begin + k, depth - k);
+        if (!same) shared_.b[slot].load(b, aligned_b, b0, k_begin + k, depth - k);
       }
       commit_copies();
     };
-    const int64_t steps = ceil_div<int64_t>(k_end - k_begin, K);
     const bool idle = same && first_col() >= first_row() + kWarpRows;
 #pragma unroll
-    for (int step = 0; step < kStages - 1; ++step) load(step);
-    for (int64_t step = 0; step < steps; ++step) {
+    for (int stage = 0; stage < kStages - 1; ++stage) load(stage * K, stage);
+    int used = 0, filled = kStages - 1;
+#pragma unroll 1
+    for (int k = 0; k < depth; k += K) {
       wait_for_copies<kStages - 2>();
       __syncthreads();
-      load(step + kStages - 1);
-      const PanelA& panel_a = shared_.a[step % kStages];
+      load(k + (kStages - 1) * K, filled);
+      const PanelA& panel_a = shared_.a[used];
       if constexpr (std::is_same_v<PanelA, PanelB>) {
-        const PanelB& panel_b = same ? panel_a : shared_.b[step % kStages];
+        const PanelB& panel_b = same ? panel_a : shared_.b[used];
         use(panel_a, panel_b, negate, idle, observe);
       } else {
-        use(panel_a, shared_.b[step % kStages], negate, idle, observe);
+        use(panel_a, shared_.b[used], negate, idle, observe);
       }
+      used = used + 1 == kStages ? 0 : used + 1;
+      filled = filled + 1 == kStages ? 0 : filled + 1;
     }
     wait_for_copies<0>();
     __syncthreads();

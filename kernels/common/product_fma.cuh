@@ -5,7 +5,7 @@
 // as much as a product. Two buffers, one barrier a panel; the next panel is on its way while this one is used.
 //
 // Shared layout [k][o] with two doubles of padding: a thread reads pairs (16 bytes), a warp reads either one pair or
-// neighbouring ones, and the transposing stores of an InnerAdjacent operand spread over all banks (see `Slot`).
+// neighbouring ones, and the transposing stores of an InnerAdjacent operand spread over all banks (see `Cursor`).
 //
 // Each sum is one chain of fma in the order of k, the same as `plain_product`: the same bytes.
 #pragma once
@@ -48,19 +48,21 @@ class Fma {
                              int64_t k_end, bool negate = false, bool same = false,
                              const Observer& observe = {}) {
     if (k_begin >= k_end) return;
-    typename A::Raw raw_a[kLoadsA];
-    typename B::Raw raw_b[kLoadsB];
-    fetch<M>(a, a0, k_begin, k_end, raw_a);
-    if (!same) fetch<N>(b, b0, k_begin, k_end, raw_b);
-    stash<M, A>(raw_a, a0, negate, shared_.a[0]);
-    if (!same) stash<N, B>(raw_b, b0, false, shared_.b[0]);
-    __syncthreads();
+    Cursor<A, M> from_a(a, a0, k_begin);
+    Cursor<B, N> from_b(b, b0, k_begin);
+    int left = static_cast<int>(k_end - k_begin);
     int buffer = 0;
-    for (int64_t k = k_begin; k < k_end; k += K) {
-      const bool more = k + K < k_end;
+    from_a.fetch(left);
+    if (!same) from_b.fetch(left);
+    from_a.stash(shared_.a[0], negate);
+    if (!same) from_b.stash(shared_.b[0], false);
+    __syncthreads();
+#pragma unroll 1
+    for (; left > 0; left -= K) {
+      const bool more = left > K;
       if (more) {
-        fetch<M>(a, a0, k + K, k_end, raw_a);
-        if (!same) fetch<N>(b, b0, k + K, k_end, raw_b);
+        from_a.fetch(left - K);
+        if (!same) from_b.fetch(left - K);
       }
       const double* panel_a = &shared_.a[buffer][0][0];
       const double* panel_b = same ? panel_a : &shared_.b[buffer][0][0];
@@ -69,8 +71,8 @@ class Fma {
               [&](int step, int o) { return panel_b[step * kPitchB + o]; });
       buffer ^= 1;
       if (more) {
-        stash<M, A>(raw_a, a0, negate, shared_.a[buffer]);
-        if (!same) stash<N, B>(raw_b, b0, false, shared_.b[buffer]);
+        from_a.stash(shared_.a[buffer], negate);
+        if (!same) from_b.stash(shared_.b[buffer], false);
       }
       __syncthreads();
     }
@@ -91,8 +93,6 @@ class Fma {
   static constexpr int kThreadsX = N / kCols;
   static constexpr int kThreadsY = TILE_THREADS / kThreadsX;
   static constexpr int kRows = M / kThreadsY;
-  static constexpr int kLoadsA = K * M / TILE_THREADS;
-  static constexpr int kLoadsB = K * N / TILE_THREADS;
   static_assert(kRows % 2 == 0 && kRows * kThreadsY == M, "rows go in pairs");
 
   // Rows and columns go in pairs that a thread reads as 16 bytes, and neighbouring threads have neighbouring pairs.
@@ -103,48 +103,67 @@ class Fma {
     return (threadIdx.x % kThreadsX + c / 2 * kThreadsX) * 2 + c % 2;
   }
 
-  // Which element of a panel of width W a thread moves in its turn.
-  template <int W, class Operand>
-  struct Slot {
-    int o, k;
+  // A thread's share of the panels of one operand, W elements wide: W/8 elements of each panel, which lie a fixed
+  // distance apart, every second (W = 64) row of Z or every eighth, say.
+  template <class Operand, int W>
+  class Cursor {
+   public:
+    __device__ Cursor(const Operand& operand, int64_t o0, int64_t k0)
+        : next_(operand.at(o0 + first_o(), k0 + first_k())), pitch_(operand.pitch), o_(o0 + first_o()) {
+      const int64_t exist = operand.outer - o_;
+      exist_ = static_cast<int>(exist < 0 ? 0 : exist < W ? exist : W);
+    }
 
-    __device__ explicit Slot(int turn) {
-      const int e = threadIdx.x + turn * TILE_THREADS;
-      if (Operand::kOuterAdjacent) {
-        o = e % W;
-        k = e / W;
-      } else {
-        // A warp takes 16 steps of two rows, so that whole sectors are read; half a warp takes eight steps of both,
-        // so that its stores, a pitch of 2 mod 16 apart, meet every bank once.
-        k = (e & 7) | (e & 16) >> 1;
-        o = e / 32 * 2 + (e >> 3 & 1);
+    // Reads the share of the next panel, of which `left` steps exist.
+    __device__ void fetch(int left) {
+      const int steps = left - first_k();
+      // Along the way that the turns go, elements that exist; none where the other way is beyond the end.
+      const int valid = kOuter ? (exist_ > 0 ? steps : 0) : (steps > 0 ? exist_ : 0);
+      const typename Operand::Raw* from = next_;
+#pragma unroll
+      for (int turn = 0; turn < kTurns; ++turn) {
+        raw_[turn] = turn * kStride < valid ? *from : Operand::missing();
+        from += kStride * pitch_;
+      }
+      next_ += kOuter ? K * pitch_ : K;
+    }
+
+    // Writes what was read.
+    __device__ void stash(double (&panel)[K][W + 2], bool negate) const {
+#pragma unroll
+      for (int turn = 0; turn < kTurns; ++turn) {
+        const int along = turn * kStride;
+        const double value = Operand::value(raw_[turn], o_);
+        panel[first_k() + (kOuter ? along : 0)][first_o() + (kOuter ? 0 : along)] = negate ? -value : value;
       }
     }
+
+   private:
+    static constexpr bool kOuter = Operand::kOuterAdjacent;
+    static constexpr int kTurns = K * W / TILE_THREADS;
+    static constexpr int kStride = kOuter ? TILE_THREADS / W : TILE_THREADS / K;
+    static_assert(kStride * kTurns == (kOuter ? K : W), "the turns cover the panel");
+
+    // With k adjacent, a warp takes 16 steps of two rows, so that whole sectors are read; half a warp takes eight
+    // steps of both, so that its stores, a pitch of 2 mod 16 apart, meet every bank once.
+    __device__ static int first_o() {
+      const int thread = threadIdx.x;
+      return kOuter ? thread % W : thread / 32 * 2 + (thread >> 3 & 1);
+    }
+    __device__ static int first_k() {
+      const int thread = threadIdx.x;
+      return kOuter ? thread / W : (thread & 7) | (thread & 16) >> 1;
+    }
+
+    const typename Operand::Raw* next_;
+    int64_t pitch_;
+    int64_t o_;
+    int exist_;
+    typename Operand::Raw raw_[kTurns];
   };
 
-  template <int W, class Operand, int Loads>
-  __device__ static void fetch(const Operand& operand, int64_t o0, int64_t k0, int64_t k_end,
-                               typename Operand::Raw (&raw)[Loads]) {
-#pragma unroll
-    for (int turn = 0; turn < Loads; ++turn) {
-      const Slot<W, Operand> slot(turn);
-      raw[turn] = operand.fetch(o0 + slot.o, k0 + slot.k, k_end);
-    }
-  }
-
-  template <int W, class Operand, int Loads>
-  __device__ static void stash(const typename Operand::Raw (&raw)[Loads], int64_t o0, bool negate,
-                               double (&panel)[K][W + 2]) {
-#pragma unroll
-    for (int turn = 0; turn < Loads; ++turn) {
-      const Slot<W, Operand> slot(turn);
-      const double value = Operand::value(raw[turn], o0 + slot.o);
-      panel[slot.k][slot.o] = negate ? -value : value;
-    }
-  }
-
   __device__ void multiply(const double* panel_a, const double* panel_b) {
-#pragma unroll
+#pragma unroll 4
     for (int k = 0; k < K; ++k) {
       double a[kRows], b[kCols];
 #pragma unroll
