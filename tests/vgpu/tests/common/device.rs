@@ -18,7 +18,7 @@ use vgpu::{
 use super::nvcc;
 
 /// A loaded program on a device of its own.
-pub struct Gpu {
+pub(crate) struct Gpu {
     /// Its memory.
     pub memory: Memory,
     /// The program.
@@ -26,7 +26,7 @@ pub struct Gpu {
 }
 
 /// An array in device memory.
-pub struct Buffer<T> {
+pub(crate) struct Buffer<T> {
     /// Where it starts.
     pub address: u64,
     /// Its elements.
@@ -56,7 +56,7 @@ impl Gpu {
     ///
     /// # Panics
     /// If that fails, with what the compiler or the loader says.
-    pub fn load(folder: &str, stem: &str, arch: u32) -> Self {
+    pub(crate) fn load(folder: &str, stem: &str, arch: u32) -> Self {
         let source = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("tests")
             .join(folder)
@@ -80,7 +80,7 @@ impl Gpu {
     }
 
     /// An array with nothing written to it.
-    pub fn uninitialised<T: Pod>(&self, len: usize) -> Buffer<T> {
+    pub(crate) fn uninitialised<T: Pod>(&self, len: usize) -> Buffer<T> {
         let address = self
             .memory
             .allocate((len * size_of::<T>()) as u64)
@@ -93,7 +93,7 @@ impl Gpu {
     }
 
     /// An array with a copy of `data`.
-    pub fn upload<T: Pod>(&self, data: &[T]) -> Buffer<T> {
+    pub(crate) fn upload<T: Pod>(&self, data: &[T]) -> Buffer<T> {
         let buffer = self.uninitialised(data.len());
         self.memory
             .write(buffer.address, bytemuck::cast_slice(data))
@@ -102,7 +102,7 @@ impl Gpu {
     }
 
     /// What an array holds; every element must have been written.
-    pub fn read<T: Pod>(&self, buffer: &Buffer<T>) -> Vec<T> {
+    pub(crate) fn read<T: Pod>(&self, buffer: &Buffer<T>) -> Vec<T> {
         let mut data = vec![T::zeroed(); buffer.len];
         if let Err(finding) = self
             .memory
@@ -114,7 +114,7 @@ impl Gpu {
     }
 
     /// A launch to be completed with its arguments.
-    pub fn kernel<'a>(
+    pub(crate) fn kernel<'a>(
         &'a self,
         name: &'a str,
         grid: impl Into<Extent>,
@@ -133,7 +133,7 @@ impl Gpu {
 }
 
 /// Three sizes, of which the last ones may be left out.
-pub struct Extent([u32; 3]);
+pub(crate) struct Extent([u32; 3]);
 
 impl From<u32> for Extent {
     fn from(x: u32) -> Self {
@@ -154,7 +154,7 @@ impl From<(u32, u32, u32)> for Extent {
 }
 
 /// A launch in the making.
-pub struct Start<'a> {
+pub(crate) struct Start<'a> {
     gpu: &'a Gpu,
     name: &'a str,
     grid: [u32; 3],
@@ -166,30 +166,30 @@ pub struct Start<'a> {
 
 impl Start<'_> {
     /// Bytes of dynamic shared memory.
-    pub fn shared(mut self, bytes: u32) -> Self {
+    pub(crate) fn shared(mut self, bytes: u32) -> Self {
         self.shared = bytes;
         self
     }
 
     /// All blocks may wait for each other.
-    pub fn cooperative(mut self) -> Self {
+    pub(crate) fn cooperative(mut self) -> Self {
         self.cooperative = true;
         self
     }
 
     /// The next argument, by value.
-    pub fn value<T: Pod>(mut self, value: T) -> Self {
+    pub(crate) fn value<T: Pod>(mut self, value: T) -> Self {
         self.arguments.push(bytemuck::bytes_of(&value).to_vec());
         self
     }
 
     /// The next argument, a pointer to a buffer.
-    pub fn buffer<T>(self, buffer: &Buffer<T>) -> Self {
+    pub(crate) fn buffer<T>(self, buffer: &Buffer<T>) -> Self {
         self.value(buffer.address)
     }
 
     /// Runs it and gives what came of it.
-    pub fn outcome(self) -> Outcome {
+    pub(crate) fn outcome(self) -> Outcome {
         let kernel = self
             .gpu
             .program
@@ -229,7 +229,7 @@ impl Start<'_> {
     }
 
     /// Runs it and insists that the checks found nothing.
-    pub fn run(self) -> Outcome {
+    pub(crate) fn run(self) -> Outcome {
         let name = self.name.to_owned();
         let outcome = self.outcome();
         let findings: Vec<_> = outcome.findings.iter().map(ToString::to_string).collect();
@@ -246,7 +246,7 @@ impl Start<'_> {
 /// Three operands of the maps in `common.cuh`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Operands<T> {
+pub(crate) struct Operands<T> {
     /// First.
     pub a: T,
     /// Second.
@@ -262,7 +262,7 @@ unsafe impl<T: Pod> Pod for Operands<T> {}
 
 impl Gpu {
     /// Runs a map of `common.cuh` and compares all results with `want` by `same(operation, got, want)`.
-    pub fn map_with<I: Pod + std::fmt::Debug, const N: usize>(
+    pub(crate) fn map_with<I: Pod + std::fmt::Debug, const N: usize>(
         &self,
         kernel: &str,
         inputs: &[I],
@@ -291,7 +291,7 @@ impl Gpu {
     }
 
     /// As [`Gpu::map_with`], to the bit.
-    pub fn map<I: Pod + std::fmt::Debug, const N: usize>(
+    pub(crate) fn map<I: Pod + std::fmt::Debug, const N: usize>(
         &self,
         kernel: &str,
         inputs: &[I],

@@ -1,15 +1,15 @@
 //! What the suites that run CUDA programs share: compiling them, running them on a device of their own, and reporting
 //! them as ignored, never as passed, where there is no compiler.
 
-pub mod device;
-pub mod nvcc;
+pub(crate) mod device;
+pub(crate) mod nvcc;
 
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// One test: a name, the architecture it is compiled for, and its body.
-pub struct Case {
+pub(crate) struct Case {
     /// `subject::name`.
     pub name: String,
     /// The body; it panics or gives an error.
@@ -17,7 +17,7 @@ pub struct Case {
 }
 
 /// Runs all cases, or reports all as ignored if there is no nvcc.
-pub fn run(cases: Vec<Case>) -> ExitCode {
+pub(crate) fn run(cases: Vec<Case>) -> ExitCode {
     let arguments = Arguments::from_args();
     let missing = nvcc::compiler().as_ref().err();
     if let (Some(why), false) = (missing, arguments.list) {

@@ -12,12 +12,12 @@ use std::{
 };
 
 /// The build script's search; of what else it does these suites need nothing.
-#[allow(dead_code)]
+#[allow(dead_code, unreachable_pub)]
 #[path = "../../../../kernels/toolkit.rs"]
 mod toolkit;
 
 /// The compiler, or why there is none.
-pub fn compiler() -> &'static Result<PathBuf, String> {
+pub(crate) fn compiler() -> &'static Result<PathBuf, String> {
     static FOUND: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     FOUND.get_or_init(|| toolkit::Toolkit::find().map(|found| found.nvcc().to_owned()))
 }
@@ -26,7 +26,7 @@ pub fn compiler() -> &'static Result<PathBuf, String> {
 ///
 /// # Errors
 /// What the compiler said.
-pub fn compile(source: &Path, arch: u32) -> Result<String, String> {
+pub(crate) fn compile(source: &Path, arch: u32) -> Result<String, String> {
     let nvcc = compiler().as_ref().map_err(Clone::clone)?;
     let flags = ["-ptx", "-lineinfo", "-std=c++17"];
     let target = format!("-arch=compute_{arch}");

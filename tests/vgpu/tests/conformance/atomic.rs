@@ -4,7 +4,7 @@ use half::{bf16, f16};
 
 use crate::{Test, common::device::Gpu, inputs};
 
-pub const TESTS: &[Test] = &[
+pub(crate) const TESTS: &[Test] = &[
     ("atomics_u32", 75, atomics_u32),
     ("atomics_u64", 75, atomics_u64),
     ("atomics_float", 75, atomics_float),

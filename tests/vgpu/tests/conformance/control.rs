@@ -6,7 +6,7 @@ use crate::{
     inputs,
 };
 
-pub const TESTS: &[Test] = &[
+pub(crate) const TESTS: &[Test] = &[
     ("collatz", 75, collatz),
     ("nested_loops", 75, nested_loops),
     ("early_return", 75, early_return),
@@ -96,7 +96,11 @@ fn calls(gpu: &Gpu) {
                 .wrapping_add(x.c & 0xff)
                 .wrapping_add(x.b % 1000);
         let divisor = x.b % 1000 + 1;
-        let stored = if x.c % 3 != 0 && x.a % 2 == 0 { x.a } else { 1 };
+        let stored = if !x.c.is_multiple_of(3) && x.a.is_multiple_of(2) {
+            x.a
+        } else {
+            1
+        };
         [mix, x.a / divisor, x.a % divisor, stored]
     });
 }
@@ -209,7 +213,7 @@ fn meeting_again(gpu: &Gpu) {
                 v /= 3;
             } else {
                 v /= 2;
-                if v % 5 == 0 {
+                if v.is_multiple_of(5) {
                     break;
                 }
             }

@@ -11,7 +11,7 @@ use crate::{
     inputs,
 };
 
-pub const TESTS: &[Test] = &[
+pub(crate) const TESTS: &[Test] = &[
     ("singles_to_integers", 75, singles_to_integers),
     ("doubles_to_integers", 75, doubles_to_integers),
     ("integers_to_singles", 75, integers_to_singles),

@@ -1,5 +1,7 @@
 //! `programs/float.cu`.
 
+use std::cmp::Ordering;
+
 use vgpu::arith::{
     Mode, Rounding,
     compare::{self, Comparison, Extremum, Property},
@@ -12,7 +14,7 @@ use crate::{
     inputs,
 };
 
-pub const TESTS: &[Test] = &[
+pub(crate) const TESTS: &[Test] = &[
     ("rounded_singles", 75, rounded_singles),
     ("rounded_doubles", 75, rounded_doubles),
     ("flushed_and_saturated", 75, flushed_and_saturated),
@@ -200,12 +202,13 @@ fn comparisons(gpu: &Gpu) {
             let mask = |a: f64, b: f64| {
                 let order = a.partial_cmp(&b);
                 all.iter().enumerate().fold(0, |mask, (i, c)| {
-                    let holds = match (c, order) {
-                        (Eq | Le | Ge | Equ | Leu | Geu, Some(std::cmp::Ordering::Equal)) => true,
-                        (Ne | Lt | Le | Neu | Ltu | Leu, Some(std::cmp::Ordering::Less)) => true,
-                        (Ne | Gt | Ge | Neu | Gtu | Geu, Some(std::cmp::Ordering::Greater)) => true,
-                        (Num, Some(_)) | (Equ | Neu | Ltu | Leu | Gtu | Geu | Nan, None) => true,
-                        _ => false,
+                    let holds = match order {
+                        Some(Ordering::Equal) => matches!(c, Eq | Le | Ge | Equ | Leu | Geu | Num),
+                        Some(Ordering::Less) => matches!(c, Ne | Lt | Le | Neu | Ltu | Leu | Num),
+                        Some(Ordering::Greater) => {
+                            matches!(c, Ne | Gt | Ge | Neu | Gtu | Geu | Num)
+                        }
+                        None => matches!(c, Equ | Neu | Ltu | Leu | Gtu | Geu | Nan),
                     };
                     mask | u64::from(holds) << i
                 })

@@ -2,7 +2,7 @@
 
 use crate::{Test, common::device::Gpu, inputs};
 
-pub const TESTS: &[Test] = &[
+pub(crate) const TESTS: &[Test] = &[
     ("special_registers", 75, special_registers),
     ("printing", 75, printing),
     ("grid_barrier", 75, grid_barrier),

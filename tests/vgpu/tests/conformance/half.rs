@@ -8,7 +8,7 @@ use vgpu::arith::{
 
 use crate::{Test, common::device::Gpu, inputs::Random};
 
-pub const TESTS: &[Test] = &[
+pub(crate) const TESTS: &[Test] = &[
     ("half_arithmetic", 75, half_arithmetic),
     ("half_pairs", 75, half_pairs),
     ("half_extrema", 80, half_extrema),

@@ -3,16 +3,16 @@
 use crate::common::device::Operands;
 
 /// A xorshift generator; the suite needs variety, not quality.
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
     /// One for each test, by a seed of its own.
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
     /// 64 random bits.
-    pub fn bits(&mut self) -> u64 {
+    pub(crate) fn bits(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -20,7 +20,7 @@ impl Random {
     }
 
     /// Uniform in [0, 1).
-    pub fn unit(&mut self) -> f64 {
+    pub(crate) fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 * 2f64.powi(-53)
     }
 }
@@ -46,7 +46,7 @@ fn triples<T: Copy>(borders: &[T], more: usize, mut random: impl FnMut() -> T) -
 }
 
 /// Integers of all sizes.
-pub fn integers() -> Vec<Operands<u64>> {
+pub(crate) fn integers() -> Vec<Operands<u64>> {
     let mut random = Random::new(1);
     let borders = [
         0,
@@ -80,7 +80,7 @@ pub fn integers() -> Vec<Operands<u64>> {
 }
 
 /// Singles: zeros, subnormals, infinities, NaN, the usual and random bits.
-pub fn singles() -> Vec<Operands<f32>> {
+pub(crate) fn singles() -> Vec<Operands<f32>> {
     let mut random = Random::new(2);
     let tiny = f32::from_bits(1);
     let borders = [
@@ -119,7 +119,7 @@ pub fn singles() -> Vec<Operands<f32>> {
 }
 
 /// Doubles, as [`singles`].
-pub fn doubles() -> Vec<Operands<f64>> {
+pub(crate) fn doubles() -> Vec<Operands<f64>> {
     let mut random = Random::new(3);
     let tiny = f64::from_bits(1);
     let borders = [
@@ -158,7 +158,7 @@ pub fn doubles() -> Vec<Operands<f64>> {
 }
 
 /// `count` numbers below `limit`.
-pub fn below(limit: u32, count: usize, seed: u64) -> Vec<u32> {
+pub(crate) fn below(limit: u32, count: usize, seed: u64) -> Vec<u32> {
     let mut random = Random::new(seed);
     (0..count)
         .map(|_| (random.bits() >> 20) as u32 % limit)

@@ -8,7 +8,7 @@ use crate::{
     inputs,
 };
 
-pub const TESTS: &[Test] = &[
+pub(crate) const TESTS: &[Test] = &[
     ("operators_u8", 75, |gpu| operators_u8(gpu)),
     ("operators_s8", 75, |gpu| operators_s8(gpu)),
     ("operators_u16", 75, |gpu| operators_u16(gpu)),
@@ -72,10 +72,10 @@ fn high_products(gpu: &Gpu) {
         let (a, b) = (x.a as u32, x.b as u32);
         let (sa, sb) = (a as i32, b as i32);
         [
-            u64::from(a) * u64::from(b) >> 32,
-            u64::from((i64::from(sa) * i64::from(sb) >> 32) as u32),
-            (u128::from(x.a) * u128::from(x.b) >> 64) as u64,
-            (i128::from(x.a as i64) * i128::from(x.b as i64) >> 64) as u64,
+            (u64::from(a) * u64::from(b)) >> 32,
+            u64::from(((i64::from(sa) * i64::from(sb)) >> 32) as u32),
+            ((u128::from(x.a) * u128::from(x.b)) >> 64) as u64,
+            ((i128::from(x.a as i64) * i128::from(x.b as i64)) >> 64) as u64,
             u64::from(a) * u64::from(b),
             (i64::from(sa) * i64::from(sb)) as u64,
         ]
@@ -98,7 +98,7 @@ fn multiply_add_forms(gpu: &Gpu) {
             (signed as u64).wrapping_add(x.c),
             unsigned.wrapping_add(x.c),
             u64::from((signed24(a) * signed24(b)) as u32),
-            u64::from((low(a) * low(b) >> 16) as u32),
+            u64::from(((low(a) * low(b)) >> 16) as u32),
             u64::from(((low(a) * low(b)) as u32).wrapping_add(c)),
             u64::from(c.wrapping_add(sa.abs_diff(sb))),
             x.c.wrapping_add(x.a.abs_diff(x.b)),

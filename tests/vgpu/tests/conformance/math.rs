@@ -7,7 +7,7 @@ use crate::{
     inputs::Random,
 };
 
-pub const TESTS: &[Test] = &[
+pub(crate) const TESTS: &[Test] = &[
     ("doubles_elementary", 75, doubles_elementary),
     ("doubles_powers", 75, doubles_powers),
     ("doubles_inverse", 75, doubles_inverse),
@@ -29,7 +29,11 @@ fn doubles() -> Vec<Doubles> {
     (0..1500)
         .map(|i| {
             let scale = [1e-3, 1.0, 20.0][i % 3];
-            let sign = if random.bits() % 2 == 0 { 1.0 } else { -1.0 };
+            let sign = if random.bits().is_multiple_of(2) {
+                1.0
+            } else {
+                -1.0
+            };
             Operands {
                 a: (random.unit() * 2.0 - 1.0) * scale,
                 b: sign * (0.1 + 9.9 * random.unit()),

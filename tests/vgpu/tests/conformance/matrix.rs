@@ -8,7 +8,7 @@ use half::{bf16, f16};
 
 use crate::{Test, common::device::Gpu};
 
-pub const TESTS: &[Test] = &[
+pub(crate) const TESTS: &[Test] = &[
     ("product_f16_k8", 75, |gpu| {
         product(
             gpu,

@@ -4,7 +4,7 @@ use bytemuck::{Pod, Zeroable};
 
 use crate::{Test, common::device::Gpu, inputs};
 
-pub const TESTS: &[Test] = &[
+pub(crate) const TESTS: &[Test] = &[
     ("vectors_u8x2", 75, |gpu| {
         vectors(
             gpu,

@@ -2,7 +2,7 @@
 
 use crate::{Test, common::device::Gpu, inputs};
 
-pub const TESTS: &[Test] = &[
+pub(crate) const TESTS: &[Test] = &[
     ("shuffles", 75, shuffles),
     ("wide_shuffles", 75, wide_shuffles),
     ("shuffle_predicates", 75, shuffle_predicates),
