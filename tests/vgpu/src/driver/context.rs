@@ -103,6 +103,7 @@ fn destroy(session: &mut Session, id: u64) {
     for module in modules {
         super::modules::unload(session, module);
     }
+    session.engine.bury();
     session.engine.clear_fault();
 }
 

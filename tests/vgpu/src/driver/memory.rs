@@ -27,8 +27,7 @@ fn allocate(session: &mut Session, bytes: usize, stream_ordered: bool) -> Result
         return Ok(address);
     }
     // Frees that are queued may make room.
-    let tails = session.engine.tails(None);
-    session.drive(&tails);
+    session.make_room();
     session
         .engine
         .allocate(bytes as u64, owner)
@@ -69,7 +68,8 @@ fn allocate_host(session: &mut Session, address: Out<HostAddress>, bytes: usize)
 fn release_host(session: &mut Session, address: HostAddress, registered: bool) -> Outcome {
     session.context()?;
     let known = session.engine.host_clock();
-    session.synchronise_all()?;
+    let tails = session.engine.tails(None);
+    session.drive(&tails);
     let call = session.name;
     let missing = if registered {
         CUresult::HOST_MEMORY_NOT_REGISTERED
@@ -114,7 +114,7 @@ fn default_pool(session: &Session, handle: Out<CUmemoryPool>, device: CUdevice) 
 export! {
     fn cuMemGetInfo_v2(session, free: Out<usize>, total: Out<usize>) {
         session.context()?;
-        let (left, all) = session.engine.memory.info();
+        let (left, all) = session.engine.memory_info();
         free.set_if_wanted(left as usize);
         total.set_if_wanted(all as usize);
         Ok(())
@@ -299,7 +299,7 @@ export! {
 
     fn cuMemPoolGetAttribute(session, handle: CUmemoryPool, attribute: u32, value: Out<u32>) {
         let id = pool(session, handle)?;
-        let (free, total) = session.engine.memory.info();
+        let (free, total) = session.engine.memory_info();
         let wide = match attribute {
             1..=3 => return value.set(1),
             4 => session.pools[&id],

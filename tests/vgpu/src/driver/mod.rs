@@ -321,12 +321,6 @@ impl Session {
         self.verdict()
     }
 
-    /// Runs everything there is and makes the host wait for it.
-    fn synchronise_all(&mut self) -> Outcome {
-        let tails = self.engine.tails(None);
-        self.synchronise(&tails)
-    }
-
     /// The failure that a synchronising call returns: a stopped device or, when strict, any finding not yet told.
     fn verdict(&mut self) -> Outcome {
         if let Some(code) = self.failed() {
@@ -343,11 +337,17 @@ impl Session {
         Ok(())
     }
 
+    /// Runs all that is queued and gives back what was freed on the way.
+    fn make_room(&mut self) {
+        let tails = self.engine.tails(None);
+        self.drive(&tails);
+        self.engine.bury();
+    }
+
     /// Runs queued work when it holds back much memory, as a device with a finite queue would.
     fn relieve(&mut self) {
         if self.engine.is_holding_back() {
-            let tails = self.engine.tails(None);
-            self.drive(&tails);
+            self.make_room();
         }
     }
 }

@@ -18,9 +18,11 @@ pub(super) struct Access {
     pub(super) order: u64,
     /// The work in words: "kernel `scale` on stream 2".
     pub(super) what: Arc<str>,
+    /// Whether it frees the memory: whatever comes after that is wrong, ordered or not.
+    pub(super) frees: bool,
 }
 
-/// An earlier access that nothing orders before the one being recorded.
+/// An earlier access that nothing orders before the one being recorded, or that freed the memory.
 #[derive(Clone, Debug)]
 pub(super) struct Conflict {
     /// The earlier access.
@@ -89,7 +91,11 @@ impl AccessMap {
                 continue;
             };
             let history = &mut interval.history;
-            if let Some(write) = history.write.as_ref().filter(|w| !clock.covers(w.point)) {
+            if let Some(write) = history
+                .write
+                .as_ref()
+                .filter(|w| w.frees || !clock.covers(w.point))
+            {
                 note(&mut conflicts, write, true, (s, e));
             }
             history
@@ -126,7 +132,7 @@ impl AccessMap {
                 .map(|w| (w, true))
                 .chain(interval.history.reads.iter().map(|r| (r, false)))
             {
-                if !clock.covers(earlier.point) {
+                if earlier.frees || !clock.covers(earlier.point) {
                     note(&mut conflicts, earlier, wrote, (s, interval.end));
                 }
             }
@@ -266,6 +272,7 @@ mod tests {
             point: Point { stream, sequence },
             order: sequence,
             what: "work".into(),
+            frees: false,
         }
     }
 
@@ -323,6 +330,19 @@ mod tests {
         assert_eq!(map.0.len(), 4);
         assert!(map.not_covered((96, 112), &knows(&[])).is_empty());
         assert_eq!(map.not_covered((0, 4096), &knows(&[(1, 1)])).len(), 1);
+    }
+
+    #[test]
+    fn whatever_follows_a_free_is_wrong() {
+        let mut map = AccessMap::default();
+        let free = Access {
+            frees: true,
+            ..access(1, 1)
+        };
+        map.write((0, 64), &free, &knows(&[]));
+        assert_eq!(map.read((0, 4), &access(1, 2), &knows(&[(1, 1)])).len(), 1);
+        assert_eq!(map.write((8, 9), &access(1, 3), &knows(&[(1, 2)])).len(), 1);
+        assert!(map.read((64, 68), &access(1, 4), &knows(&[])).is_empty());
     }
 
     /// Against a map that keeps every byte apart.

@@ -119,7 +119,9 @@ pub struct Engine {
     host_calls: u64,
     /// The host function being called, if any.
     calling: Option<(Point, f64)>,
-    /// Bytes whose stream-ordered free is queued, and staged bytes.
+    /// Freed in stream order, but kept for work that nothing orders: it should be found as such and not by chance.
+    graves: Vec<(u64, u64)>,
+    /// Bytes in graves or on their way there, and staged bytes.
     held_back: u64,
     fault: Option<Kind>,
 }
@@ -147,6 +149,7 @@ impl Engine {
             order: 0,
             host_calls: 0,
             calling: None,
+            graves: Vec::new(),
             held_back: 0,
             fault: None,
         }
@@ -357,10 +360,29 @@ impl Engine {
                     sequence: s.queued,
                 })
         }) {
+            self.bury();
             self.device_accesses.clear();
             self.host_accesses.clear();
         }
         self.drop_finished();
+    }
+
+    /// Gives the memory of stream-ordered frees back for good.
+    pub fn bury(&mut self) {
+        for (start, end) in std::mem::take(&mut self.graves) {
+            self.held_back -= end - start;
+            self.device_accesses.forget((start, end));
+            self.allocations.remove(&start);
+            // The address came from our own table, so the memory knows it.
+            let _ = self.memory.free(start);
+        }
+    }
+
+    /// Bytes of device memory free and in all, as the program may count on them.
+    pub fn memory_info(&self) -> (u64, u64) {
+        let (free, total) = self.memory.info();
+        let kept: u64 = self.graves.iter().map(|(start, end)| end - start).sum();
+        (free + kept, total)
     }
 
     /// Modelled time between two recorded events that have run, in milliseconds.

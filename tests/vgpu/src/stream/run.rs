@@ -165,10 +165,15 @@ impl Engine {
     }
 
     fn run(&mut self, work: Work) -> Option<HostCall> {
-        self.held_back -= held_back(&work.action);
+        if !matches!(work.action, Action::Free(_)) {
+            self.held_back -= held_back(&work.action);
+        }
         self.order += 1;
         if self.fault.is_some() {
-            // A stopped device runs nothing any more; what was queued is dropped.
+            // A stopped device runs nothing any more; what was queued is dropped, and what was freed is free.
+            if let Action::Free(range) = work.action {
+                self.graves.push(range);
+            }
             self.finish(work.point, 0.0);
             return None;
         }
@@ -194,10 +199,7 @@ impl Engine {
         };
         self.check_order(&work, &effect);
         if let Action::Free(range) = work.action {
-            self.device_accesses.forget(range);
-            self.allocations.remove(&range.0);
-            // The address came from our own table, so the memory knows it.
-            let _ = self.memory.free(range.0);
+            self.graves.push(range);
         }
         let end = self.timeline.place(&Piece {
             name: &work.what,
@@ -225,6 +227,7 @@ impl Engine {
             point: work.point,
             order: self.order,
             what: work.what.clone(),
+            frees: matches!(work.action, Action::Free(_)),
         };
         // A write is checked against everything, so bytes that are read as well need no second look.
         let mut found: Vec<(Conflict, bool, bool)> = Vec::new();
@@ -284,10 +287,16 @@ impl Engine {
             } else {
                 self.describe(conflict.bytes)
             };
-            let past = if conflict.earlier_wrote {
-                "writes"
-            } else {
-                "reads"
+            if conflict.earlier.frees && work.clock.covers(conflict.earlier.point) {
+                let message = format!("{} {verb} {place}, which {other} has freed", work.what);
+                self.report(Kind::UseAfterFree, &work.what, message, other);
+                self.stop(Kind::UseAfterFree);
+                continue;
+            }
+            let past = match (conflict.earlier.frees, conflict.earlier_wrote) {
+                (true, _) => "frees",
+                (_, true) => "writes",
+                _ => "reads",
             };
             let message = format!(
                 "{} {verb} {place}, which {other} {past}, and nothing orders the two",
