@@ -23,6 +23,8 @@ pub(crate) struct Gpu {
     pub memory: Memory,
     /// The program.
     pub program: Arc<Program>,
+    /// Its PTX.
+    text: Arc<str>,
 }
 
 /// An array in device memory.
@@ -76,7 +78,17 @@ impl Gpu {
         let memory = Memory::new(1 << 30);
         let module = ptx::parse(&text).unwrap_or_else(|e| at(e));
         let program = Program::load(&module, &memory).unwrap_or_else(|e| at(e));
-        Self { memory, program }
+        Self {
+            memory,
+            program,
+            text,
+        }
+    }
+
+    /// A line of the PTX, from 1.
+    pub(crate) fn line(&self, number: u32) -> &str {
+        let index = (number as usize).saturating_sub(1);
+        self.text.lines().nth(index).unwrap_or_default().trim()
     }
 
     /// An array with nothing written to it.

@@ -3,6 +3,8 @@
 //! Small kernels in `programs/`, compiled by nvcc for several architectures, each compared with the same thing computed
 //! in Rust on the host. A module here stands for each program there. Names are `subject::architecture::kernel`.
 
+// Each suite uses a part of it.
+#[allow(dead_code)]
 #[path = "../common/mod.rs"]
 mod common;
 
