@@ -31,8 +31,7 @@ __device__ void add_ridge(double* a, int64_t pitch, int64_t n, double ridge, Fac
 }
 
 // Factors the block at (first, first), column by column, each column's outer product subtracted from what is left.
-__device__ void factor_diagonal(double* a, int64_t pitch, int64_t n, int64_t first,
-                                FactorStatus* status) {
+__device__ void factor_diagonal(double* a, int64_t pitch, int64_t n, int64_t first, FactorStatus* status) {
   constexpr int kSide = 16, kEach = FACTOR_BLOCK / kSide;
   static_assert(kSide * kSide == DIAGONAL_THREADS, "a square of threads");
   __shared__ double block[FACTOR_BLOCK][FACTOR_BLOCK + 1];
@@ -72,16 +71,14 @@ __device__ void factor_diagonal(double* a, int64_t pitch, int64_t n, int64_t fir
 }
 
 // A[below, J] ← A[below, J] L_JJ⁻ᵀ.
-__device__ void divide_panel(double* a, int64_t pitch, int64_t n, int64_t first,
-                             const FactorStatus* status) {
+__device__ void divide_panel(double* a, int64_t pitch, int64_t n, int64_t first, const FactorStatus* status) {
   __shared__ Substitution rows;
   if (status->pivot >= 0) return;
   const int64_t top = first + FACTOR_BLOCK + blockIdx.x * int64_t{FACTOR_BLOCK};
   const int column = threadIdx.x;
   double* origin = a + top * pitch + first;
 #pragma unroll 8
-  for (int i = 0; i < FACTOR_BLOCK; ++i)
-    rows.x[column][i] = top + i < n ? origin[i * pitch + column] : 0.0;
+  for (int i = 0; i < FACTOR_BLOCK; ++i) rows.x[column][i] = top + i < n ? origin[i * pitch + column] : 0.0;
   rows.solve(a + first * pitch + first, pitch, FACTOR_BLOCK);
 #pragma unroll 8
   for (int i = 0; i < FACTOR_BLOCK; ++i)
@@ -90,8 +87,7 @@ __device__ void divide_panel(double* a, int64_t pitch, int64_t n, int64_t first,
 
 // A[i, j] −= Σ_k L[i, k] L[j, k] over the block column J, for the tiles of what is left.
 template <template <int, int, class, class> class Core>
-__device__ void update_trailing(double* a, int64_t pitch, int64_t n, int64_t first,
-                                const FactorStatus* status) {
+__device__ void update_trailing(double* a, int64_t pitch, int64_t n, int64_t first, const FactorStatus* status) {
   using Rows = InnerAdjacent<double>;
   using Product = Core<TILE, TILE, Rows, Rows>;
   __shared__ typename Product::Shared shared;
@@ -159,15 +155,14 @@ __device__ void extreme_pivots(const double* l, int64_t pitch, int64_t n, double
 
 using namespace muso;
 
-#define EXPORT_STEP(name, bounds, body)                                                       \
-  extern "C" __global__ void bounds                                        \
-      name(double* a, const int64_t pitch, const int64_t n, const int64_t first, FactorStatus* status) { \
-    body(a, pitch, n, first, status);                                                          \
+#define EXPORT_STEP(name, bounds, body)                                                                        \
+  extern "C" __global__ void bounds name(double* a, const int64_t pitch, const int64_t n, const int64_t first, \
+                                         FactorStatus* status) {                                               \
+    body(a, pitch, n, first, status);                                                                          \
   }
 
-extern "C" __global__ void ELEMENTS
-    cholesky_ridge_f64(double* a, const int64_t pitch, const int64_t n, const double ridge,
-                       FactorStatus* status) {
+extern "C" __global__ void ELEMENTS cholesky_ridge_f64(double* a, const int64_t pitch, const int64_t n,
+                                                       const double ridge, FactorStatus* status) {
   add_ridge(a, pitch, n, ridge, status);
 }
 EXPORT_STEP(cholesky_diagonal_f64, __launch_bounds__(DIAGONAL_THREADS), factor_diagonal)
@@ -180,8 +175,7 @@ extern "C" __global__ void __launch_bounds__(DIAGONAL_THREADS)
     cholesky_factor_f64_plain(double* a, const int64_t pitch, const int64_t n, FactorStatus* status) {
   factor_plain(a, pitch, n, status);
 }
-extern "C" __global__ void ELEMENTS
-    cholesky_pivots_f64(const double* __restrict__ l, const int64_t pitch, const int64_t n,
-                        double* __restrict__ out) {
+extern "C" __global__ void ELEMENTS cholesky_pivots_f64(const double* __restrict__ l, const int64_t pitch,
+                                                        const int64_t n, double* __restrict__ out) {
   extreme_pivots(l, pitch, n, out);
 }

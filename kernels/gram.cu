@@ -45,8 +45,8 @@ struct Destination {
 // Calls work(first row, end of rows, destination) for the row blocks of this thread block; the destination is a
 // function, to be asked once the sum is there.
 template <class Work>
-__device__ void for_row_blocks(int64_t rows, unsigned lane, double sign, double* result, int64_t pitch,
-                               int64_t order, double* partials, const Work& work) {
+__device__ void for_row_blocks(int64_t rows, unsigned lane, double sign, double* result, int64_t pitch, int64_t order,
+                               double* partials, const Work& work) {
   const int64_t blocks = ceil_div<int64_t>(rows, ROW_BLOCK);
   const int64_t begin = partials ? lane : 0, end = partials ? lane + 1 : blocks;
   for (int64_t block = begin; block < end && block < blocks; ++block) {
@@ -60,10 +60,9 @@ __device__ void for_row_blocks(int64_t rows, unsigned lane, double sign, double*
   }
 }
 
-#define SYRK_PARAMETERS(Z)                                                                          \
-  const Z *__restrict__ z, const int64_t z_pitch, const int64_t rows, const int64_t features,      \
-      const int64_t bias, const double sign, double *__restrict__ gram, const int64_t gram_pitch,  \
-      double *__restrict__ partials
+#define SYRK_PARAMETERS(Z)                                                                                        \
+  const Z *__restrict__ z, const int64_t z_pitch, const int64_t rows, const int64_t features, const int64_t bias, \
+      const double sign, double *__restrict__ gram, const int64_t gram_pitch, double *__restrict__ partials
 #define SYRK_ARGUMENTS z, z_pitch, rows, features, bias, sign, gram, gram_pitch, partials
 
 template <typename Z>
@@ -72,15 +71,12 @@ __device__ void syrk_plain(SYRK_PARAMETERS(Z)) {
   const int64_t j = blockIdx.x * int64_t{PLAIN_SIDE} + threadIdx.x;
   const int64_t order = features + bias;
   if (i >= order || j > i) return;
-  const auto value = [&](int64_t row, int64_t col) {
-    return col < features ? widen(z[row * z_pitch + col]) : 1.0;
-  };
+  const auto value = [&](int64_t row, int64_t col) { return col < features ? widen(z[row * z_pitch + col]) : 1.0; };
   for_row_blocks(rows, blockIdx.z, sign, gram, gram_pitch, order, partials,
                  [&](int64_t first, int64_t last, const auto& destination) {
                    double sum = 0.0;
 #pragma unroll 1
-                   for (int64_t row = first; row < last; ++row)
-                     sum = fma(value(row, i), value(row, j), sum);
+                   for (int64_t row = first; row < last; ++row) sum = fma(value(row, i), value(row, j), sum);
                    destination().put(i, j, sum);
                  });
 }
@@ -97,37 +93,33 @@ __device__ void syrk(SYRK_PARAMETERS(Z)) {
   const Columns columns{z, z_pitch, features};
   const int column = threadIdx.x;
   Product product(shared);
-  for_row_blocks(
-      rows, blockIdx.y, sign, gram, gram_pitch, features + bias, partials,
-      [&](int64_t first, int64_t last, const auto& destination) {
-        product.clear();
-        double column_sum = 0.0;
-        product.accumulate(columns, i0, columns, j0, first, last, false, diagonal,
-                           [&](const auto& panel, const auto&) {
-                             if (bias && diagonal && column < TILE)
+  for_row_blocks(rows, blockIdx.y, sign, gram, gram_pitch, features + bias, partials,
+                 [&](int64_t first, int64_t last, const auto& destination) {
+                   product.clear();
+                   double column_sum = 0.0;
+                   product.accumulate(columns, i0, columns, j0, first, last, false, diagonal,
+                                      [&](const auto& panel, const auto&) {
+                                        if (bias && diagonal && column < TILE)
 #pragma unroll
-                               for (int k = 0; k < Product::K; ++k) column_sum += panel(k, column);
-                           });
-        const Destination to = destination();
-        product.each([&](int i, int j, double2 sum) {
-          const int64_t row = i0 + i, col = j0 + j;
-          if (row < features) to.put(row, col, row + 1, sum);
-        });
-        if (bias && diagonal) {
-          if (column < TILE && j0 + column < features) to.put(features, j0 + column, column_sum);
-          if (j0 == 0 && threadIdx.x == 0)
-            to.put(features, features, static_cast<double>(last - first));
-        }
-      });
+                                          for (int k = 0; k < Product::K; ++k) column_sum += panel(k, column);
+                                      });
+                   const Destination to = destination();
+                   product.each([&](int i, int j, double2 sum) {
+                     const int64_t row = i0 + i, col = j0 + j;
+                     if (row < features) to.put(row, col, row + 1, sum);
+                   });
+                   if (bias && diagonal) {
+                     if (column < TILE && j0 + column < features) to.put(features, j0 + column, column_sum);
+                     if (j0 == 0 && threadIdx.x == 0) to.put(features, features, static_cast<double>(last - first));
+                   }
+                 });
 }
 
-#define CROSS_PARAMETERS(Z, Y)                                                                     \
-  const Z *__restrict__ z, const int64_t z_pitch, const int64_t rows, const int64_t features,      \
-      const int64_t bias, const Y *__restrict__ y, const int64_t y_pitch, const int64_t targets,   \
-      const double sign, double *__restrict__ cross, const int64_t cross_pitch,                    \
-      double *__restrict__ partials
-#define CROSS_ARGUMENTS \
-  z, z_pitch, rows, features, bias, y, y_pitch, targets, sign, cross, cross_pitch, partials
+#define CROSS_PARAMETERS(Z, Y)                                                                                    \
+  const Z *__restrict__ z, const int64_t z_pitch, const int64_t rows, const int64_t features, const int64_t bias, \
+      const Y *__restrict__ y, const int64_t y_pitch, const int64_t targets, const double sign,                   \
+      double *__restrict__ cross, const int64_t cross_pitch, double *__restrict__ partials
+#define CROSS_ARGUMENTS z, z_pitch, rows, features, bias, y, y_pitch, targets, sign, cross, cross_pitch, partials
 
 template <typename Y>
 __device__ OuterAdjacent<Y> target_columns(const Y* y, int64_t pitch, int64_t targets) {
@@ -169,32 +161,29 @@ __device__ void cross_fma(CROSS_PARAMETERS(Z, Y)) {
                  [&](int64_t first, int64_t last, const auto& destination) {
                    product.clear();
                    double target_sum = 0.0;
-                   product.accumulate(Columns{z, z_pitch, features}, i0, values, j0, first, last,
-                                      false, false, [&](const auto&, const auto& panel) {
+                   product.accumulate(Columns{z, z_pitch, features}, i0, values, j0, first, last, false, false,
+                                      [&](const auto&, const auto& panel) {
                                         if (sums_targets)
 #pragma unroll
-                                          for (int k = 0; k < Product::K; ++k)
-                                            target_sum += panel(k, target);
+                                          for (int k = 0; k < Product::K; ++k) target_sum += panel(k, target);
                                       });
                    const Destination to = destination();
                    product.each([&](int i, int j, double2 sum) {
                      if (i0 + i < features) to.put(i0 + i, j0 + j, targets, sum);
                    });
-                   if (sums_targets && j0 + target < targets)
-                     to.put(features, j0 + target, target_sum);
+                   if (sums_targets && j0 + target < targets) to.put(features, j0 + target, target_sum);
                  });
 }
 
 // out += sign·partial, one after the other.
 __device__ void fold(const double* __restrict__ partials, const int64_t blocks, const int64_t rows,
-                     const int64_t cols, const int64_t lower, const double sign,
-                     double* __restrict__ out, const int64_t pitch) {
+                     const int64_t cols, const int64_t lower, const double sign, double* __restrict__ out,
+                     const int64_t pitch) {
   const int64_t i = blockIdx.y * int64_t{PLAIN_SIDE} + threadIdx.y;
   const int64_t j = blockIdx.x * int64_t{PLAIN_SIDE} + threadIdx.x;
   if (i >= rows || j >= (lower ? i + 1 : cols)) return;
   double sum = out[i * pitch + j];
-  for (int64_t block = 0; block < blocks; ++block)
-    sum = fma(sign, partials[(block * rows + i) * pitch + j], sum);
+  for (int64_t block = 0; block < blocks; ++block) sum = fma(sign, partials[(block * rows + i) * pitch + j], sum);
   out[i * pitch + j] = sum;
 }
 
@@ -265,15 +254,13 @@ struct HalfPanel {
   }
 };
 
-__device__ __forceinline__ void mma_half(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
-                                         uint32_t b1, bf16) {
+__device__ __forceinline__ void mma_half(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, bf16) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
-__device__ __forceinline__ void mma_half(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
-                                         uint32_t b1, f16) {
+__device__ __forceinline__ void mma_half(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, f16) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
@@ -327,18 +314,15 @@ __device__ void syrk_mma(SYRK_PARAMETERS(Z)) {
               uint32_t rows_of[kTilesY][4], cols_of[kTilesX / 2][4];
 #pragma unroll
               for (int y = 0; y < kTilesY; ++y)
-                a.fragments(rows_of[y], k + lane % 8 + lane / 16 * 8,
-                            warp_row + y * 16 + lane / 8 % 2 * 8);
+                a.fragments(rows_of[y], k + lane % 8 + lane / 16 * 8, warp_row + y * 16 + lane / 8 % 2 * 8);
 #pragma unroll
               for (int x = 0; x < kTilesX / 2; ++x)
-                b.fragments(cols_of[x], k + lane % 8 + lane / 8 % 2 * 8,
-                            warp_col + x * 16 + lane / 16 * 8);
+                b.fragments(cols_of[x], k + lane % 8 + lane / 8 % 2 * 8, warp_col + x * 16 + lane / 16 * 8);
 #pragma unroll
               for (int y = 0; y < kTilesY; ++y)
 #pragma unroll
                 for (int x = 0; x < kTilesX; ++x)
-                  mma_half(sums[y][x], rows_of[y], cols_of[x / 2][x % 2 * 2],
-                           cols_of[x / 2][x % 2 * 2 + 1], Z{});
+                  mma_half(sums[y][x], rows_of[y], cols_of[x / 2][x % 2 * 2], cols_of[x / 2][x % 2 * 2 + 1], Z{});
             }
           }
           if (bias && diagonal && column < TILE_HALF)
@@ -361,10 +345,8 @@ __device__ void syrk_mma(SYRK_PARAMETERS(Z)) {
               if (row < features) to.put(row, col, row + 1, sum);
             }
         if (bias && diagonal) {
-          if (column < TILE_HALF && j0 + column < features)
-            to.put(features, j0 + column, column_sum);
-          if (j0 == 0 && threadIdx.x == 0)
-            to.put(features, features, static_cast<double>(last - first));
+          if (column < TILE_HALF && j0 + column < features) to.put(features, j0 + column, column_sum);
+          if (j0 == 0 && threadIdx.x == 0) to.put(features, features, static_cast<double>(last - first));
         }
       });
 }
@@ -374,15 +356,11 @@ __device__ void syrk_mma(SYRK_PARAMETERS(Z)) {
 
 using namespace muso;
 
-#define EXPORT_SYRK(name, bounds, body, Z)                                            \
-  extern "C" __global__ void bounds name(SYRK_PARAMETERS(Z)) {     \
-    body(SYRK_ARGUMENTS);                                                              \
-  }
-#define EXPORT_CROSS(name, bounds, body, Z, Y)                                        \
-  extern "C" __global__ void bounds name(CROSS_PARAMETERS(Z, Y)) { \
-    body<Z, Y>(CROSS_ARGUMENTS);                                                       \
-  }
-#define EXPORT_CROSS_PAIR(stem, Z, Y)                                         \
+#define EXPORT_SYRK(name, bounds, body, Z) \
+  extern "C" __global__ void bounds name(SYRK_PARAMETERS(Z)) { body(SYRK_ARGUMENTS); }
+#define EXPORT_CROSS(name, bounds, body, Z, Y) \
+  extern "C" __global__ void bounds name(CROSS_PARAMETERS(Z, Y)) { body<Z, Y>(CROSS_ARGUMENTS); }
+#define EXPORT_CROSS_PAIR(stem, Z, Y)                  \
   EXPORT_CROSS(stem##_plain, PLAIN, cross_plain, Z, Y) \
   EXPORT_CROSS(stem##_fma, TILED, cross_fma, Z, Y)
 
@@ -415,10 +393,9 @@ EXPORT_CROSS_PAIR(gram_cross_bf16_class, bf16, int64_t)
 EXPORT_CROSS_PAIR(gram_cross_bf16_f32, bf16, float)
 EXPORT_CROSS_PAIR(gram_cross_bf16_f64, bf16, double)
 
-extern "C" __global__ void PLAIN
-    gram_fold_f64(const double* __restrict__ partials, const int64_t blocks, const int64_t rows,
-                  const int64_t cols, const int64_t lower, const double sign,
-                  double* __restrict__ out, const int64_t pitch) {
+extern "C" __global__ void PLAIN gram_fold_f64(const double* __restrict__ partials, const int64_t blocks,
+                                               const int64_t rows, const int64_t cols, const int64_t lower,
+                                               const double sign, double* __restrict__ out, const int64_t pitch) {
   fold(partials, blocks, rows, cols, lower, sign, out, pitch);
 }
 extern "C" __global__ void __launch_bounds__(MIRROR_TILE* MIRROR_ROWS)

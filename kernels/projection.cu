@@ -14,12 +14,11 @@
 
 namespace muso {
 
-#define PROJECTION_PARAMETERS(Z)                                                                    \
-  const Z *__restrict__ z, const int64_t z_pitch, const int64_t rows, const int64_t features,      \
-      const double *__restrict__ w, const int64_t w_pitch, const int64_t bias,                     \
-      const Z *__restrict__ z2, const int64_t z2_pitch, const int64_t features2,                   \
-      const double *__restrict__ w2, const int64_t w2_pitch, const int64_t bias2,                  \
-      const int64_t classes
+#define PROJECTION_PARAMETERS(Z)                                                                              \
+  const Z *__restrict__ z, const int64_t z_pitch, const int64_t rows, const int64_t features,                 \
+      const double *__restrict__ w, const int64_t w_pitch, const int64_t bias, const Z *__restrict__ z2,      \
+      const int64_t z2_pitch, const int64_t features2, const double *__restrict__ w2, const int64_t w2_pitch, \
+      const int64_t bias2, const int64_t classes
 #define PROJECTION_ARGUMENTS \
   z, z_pitch, rows, features, w, w_pitch, bias, z2, z2_pitch, features2, w2, w2_pitch, bias2, classes
 
@@ -34,16 +33,17 @@ struct Biases {
   }
 };
 
-#define BIASES Biases{bias ? w + features * w_pitch : nullptr, bias2 ? w2 + features2 * w2_pitch : nullptr}
+#define BIASES \
+  Biases { bias ? w + features * w_pitch : nullptr, bias2 ? w2 + features2 * w2_pitch : nullptr }
 
 // One entry of Y.
 template <typename Z>
 __device__ double score(int64_t i, int64_t j, PROJECTION_PARAMETERS(Z)) {
-  double sum = plain_product(InnerAdjacent<Z>{z, z_pitch, rows}, i,
-                             OuterAdjacent<double>{w, w_pitch, classes}, j, 0, features);
+  double sum = plain_product(InnerAdjacent<Z>{z, z_pitch, rows}, i, OuterAdjacent<double>{w, w_pitch, classes}, j, 0,
+                             features);
   if (z2)
-    sum = plain_product(InnerAdjacent<Z>{z2, z2_pitch, rows}, i,
-                        OuterAdjacent<double>{w2, w2_pitch, classes}, j, 0, features2, sum, true);
+    sum = plain_product(InnerAdjacent<Z>{z2, z2_pitch, rows}, i, OuterAdjacent<double>{w2, w2_pitch, classes}, j, 0,
+                        features2, sum, true);
   return BIASES(sum, j);
 }
 
@@ -64,8 +64,8 @@ template <typename Z>
 using TallProduct = Fma<TALL_ROWS, TALL_COLS, InnerAdjacent<Z>, OuterAdjacent<double>>;
 
 template <typename Z>
-__device__ void logits_plain(PROJECTION_PARAMETERS(Z), double* __restrict__ out64,
-                             float* __restrict__ out32, const int64_t out_pitch) {
+__device__ void logits_plain(PROJECTION_PARAMETERS(Z), double* __restrict__ out64, float* __restrict__ out32,
+                             const int64_t out_pitch) {
   const int64_t i = blockIdx.y * int64_t{PLAIN_SIDE} + threadIdx.y;
   const int64_t j = blockIdx.x * int64_t{PLAIN_SIDE} + threadIdx.x;
   if (i >= rows || j >= classes) return;
@@ -78,8 +78,8 @@ __device__ void logits_plain(PROJECTION_PARAMETERS(Z), double* __restrict__ out6
 }
 
 template <typename Z>
-__device__ void logits(PROJECTION_PARAMETERS(Z), double* __restrict__ out64,
-                       float* __restrict__ out32, const int64_t out_pitch) {
+__device__ void logits(PROJECTION_PARAMETERS(Z), double* __restrict__ out64, float* __restrict__ out32,
+                       const int64_t out_pitch) {
   using Product = TallProduct<Z>;
   __shared__ typename Product::Shared shared;
   const int64_t i0 = blockIdx.x * int64_t{TALL_ROWS}, j0 = blockIdx.y * int64_t{TALL_COLS};
@@ -160,8 +160,7 @@ __device__ void normalise_row(double* row, int64_t classes) {
   const int lane = threadIdx.x % 32;
   double top = row[0];
   for (int64_t j = lane; j < classes; j += 32) top = fmax(top, row[j]);
-  for (int distance = 16; distance > 0; distance /= 2)
-    top = fmax(top, __shfl_xor_sync(~0u, top, distance));
+  for (int distance = 16; distance > 0; distance /= 2) top = fmax(top, __shfl_xor_sync(~0u, top, distance));
   // Every lane must have seen row[0] before lane 0 replaces it.
   __syncwarp();
   double sum = 0.0;
@@ -190,8 +189,7 @@ __device__ void softmax_plain(PROJECTION_PARAMETERS(Z), const double temperature
 }
 
 template <typename Z>
-__device__ void softmax(PROJECTION_PARAMETERS(Z), const double temperature, double* out,
-                        const int64_t out_pitch) {
+__device__ void softmax(PROJECTION_PARAMETERS(Z), const double temperature, double* out, const int64_t out_pitch) {
   using Product = TallProduct<Z>;
   __shared__ typename Product::Shared shared;
   const int64_t i0 = blockIdx.x * int64_t{TALL_ROWS};
@@ -208,17 +206,15 @@ __device__ void softmax(PROJECTION_PARAMETERS(Z), const double temperature, doub
     });
   }
   __syncthreads();
-  for (int64_t row = i0 + threadIdx.x / 32; row < i0 + TALL_ROWS && row < rows;
-       row += TILE_THREADS / 32)
+  for (int64_t row = i0 + threadIdx.x / 32; row < i0 + TALL_ROWS && row < rows; row += TILE_THREADS / 32)
     normalise_row(out + row * out_pitch, classes);
 }
 
-#define KERNEL_PARAMETERS(Z)                                                                         \
-  const Z *__restrict__ left, const int64_t left_pitch, const int64_t left_rows,                    \
-      const Z *__restrict__ right, const int64_t right_pitch, const int64_t right_rows,             \
-      const int64_t features, const int64_t bias, double *__restrict__ out, const int64_t out_pitch
-#define KERNEL_ARGUMENTS \
-  left, left_pitch, left_rows, right, right_pitch, right_rows, features, bias, out, out_pitch
+#define KERNEL_PARAMETERS(Z)                                                                                  \
+  const Z *__restrict__ left, const int64_t left_pitch, const int64_t left_rows, const Z *__restrict__ right, \
+      const int64_t right_pitch, const int64_t right_rows, const int64_t features, const int64_t bias,        \
+      double *__restrict__ out, const int64_t out_pitch
+#define KERNEL_ARGUMENTS left, left_pitch, left_rows, right, right_pitch, right_rows, features, bias, out, out_pitch
 
 template <typename Z>
 __device__ void kernel_plain(KERNEL_PARAMETERS(Z)) {
@@ -237,13 +233,11 @@ __device__ void kernel_matrix(KERNEL_PARAMETERS(Z)) {
   __shared__ typename Product::Shared shared;
   const int64_t i0 = blockIdx.y * int64_t{TILE}, j0 = blockIdx.x * int64_t{TILE};
   Product product(shared);
-  product.accumulate(Rows{left, left_pitch, left_rows}, i0, Rows{right, right_pitch, right_rows}, j0, 0,
-                     features);
+  product.accumulate(Rows{left, left_pitch, left_rows}, i0, Rows{right, right_pitch, right_rows}, j0, 0, features);
   const double one = bias ? 1.0 : 0.0;
   product.each([&](int i, int j, double2 sum) {
     if (i0 + i < left_rows)
-      store_pair(out + (i0 + i) * out_pitch, j0 + j, right_rows,
-                 make_double2(sum.x + one, sum.y + one));
+      store_pair(out + (i0 + i) * out_pitch, j0 + j, right_rows, make_double2(sum.x + one, sum.y + one));
   });
 }
 
@@ -251,27 +245,22 @@ __device__ void kernel_matrix(KERNEL_PARAMETERS(Z)) {
 
 using namespace muso;
 
-#define EXPORT_LOGITS(name, bounds, body, Z)                                                      \
-  extern "C" __global__ void bounds                                            \
-      name(PROJECTION_PARAMETERS(Z), double* __restrict__ out64, float* __restrict__ out32,        \
-           const int64_t out_pitch) {                                                              \
-    body<Z>(PROJECTION_ARGUMENTS, out64, out32, out_pitch);                                        \
+#define EXPORT_LOGITS(name, bounds, body, Z)                                                   \
+  extern "C" __global__ void bounds name(PROJECTION_PARAMETERS(Z), double* __restrict__ out64, \
+                                         float* __restrict__ out32, const int64_t out_pitch) { \
+    body<Z>(PROJECTION_ARGUMENTS, out64, out32, out_pitch);                                    \
   }
-#define EXPORT_ARGMAX(name, bounds, body, Z)                      \
-  extern "C" __global__ void bounds            \
-      name(PROJECTION_PARAMETERS(Z), uint32_t* __restrict__ out) { \
-    body<Z>(PROJECTION_ARGUMENTS, out);                            \
+#define EXPORT_ARGMAX(name, bounds, body, Z)                                                     \
+  extern "C" __global__ void bounds name(PROJECTION_PARAMETERS(Z), uint32_t* __restrict__ out) { \
+    body<Z>(PROJECTION_ARGUMENTS, out);                                                          \
   }
-#define EXPORT_SOFTMAX(name, bounds, body, Z)                                           \
-  extern "C" __global__ void bounds                                  \
-      name(PROJECTION_PARAMETERS(Z), const double temperature, double* __restrict__ out, \
-           const int64_t out_pitch) {                                                    \
-    body<Z>(PROJECTION_ARGUMENTS, temperature, out, out_pitch);                          \
+#define EXPORT_SOFTMAX(name, bounds, body, Z)                                                 \
+  extern "C" __global__ void bounds name(PROJECTION_PARAMETERS(Z), const double temperature,  \
+                                         double* __restrict__ out, const int64_t out_pitch) { \
+    body<Z>(PROJECTION_ARGUMENTS, temperature, out, out_pitch);                               \
   }
-#define EXPORT_KERNEL(name, bounds, body, Z)                                        \
-  extern "C" __global__ void bounds name(KERNEL_PARAMETERS(Z)) { \
-    body(KERNEL_ARGUMENTS);                                                          \
-  }
+#define EXPORT_KERNEL(name, bounds, body, Z) \
+  extern "C" __global__ void bounds name(KERNEL_PARAMETERS(Z)) { body(KERNEL_ARGUMENTS); }
 
 EXPORT_LOGITS(projection_logits_f32_plain, PLAIN, logits_plain, float)
 EXPORT_LOGITS(projection_logits_f64_plain, PLAIN, logits_plain, double)

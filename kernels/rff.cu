@@ -12,10 +12,10 @@
 
 namespace muso {
 
-#define FEATURE_PARAMETERS(X, Z)                                                               \
-  const X *__restrict__ x, const int64_t x_pitch, const int64_t rows, const int64_t inputs,   \
-      const double *__restrict__ omega, const int64_t omega_pitch, const int64_t count,       \
-      Z *__restrict__ z, const int64_t z_pitch
+#define FEATURE_PARAMETERS(X, Z)                                                                           \
+  const X *__restrict__ x, const int64_t x_pitch, const int64_t rows, const int64_t inputs,                \
+      const double *__restrict__ omega, const int64_t omega_pitch, const int64_t count, Z *__restrict__ z, \
+      const int64_t z_pitch
 #define FEATURE_ARGUMENTS x, x_pitch, rows, inputs, omega, omega_pitch, count, z, z_pitch
 
 // Writes the two features of one phase.
@@ -53,25 +53,20 @@ __device__ void features(FEATURE_PARAMETERS(X, Z)) {
   const int64_t i0 = blockIdx.y * int64_t{TILE}, k0 = blockIdx.x * int64_t{TILE};
   Product product(memory.panels);
   product.accumulate(Inputs{x, x_pitch, rows}, i0, Frequencies{omega, omega_pitch, count}, k0, 0, inputs);
-  product.each([&](int i, int k, double2 phases) {
-    *reinterpret_cast<double2*>(&memory.phases[i][k]) = phases;
-  });
+  product.each([&](int i, int k, double2 phases) { *reinterpret_cast<double2*>(&memory.phases[i][k]) = phases; });
   __syncthreads();
   const int k = threadIdx.x % TILE;
 #pragma unroll 1
   for (int i = threadIdx.x / TILE; i < TILE; i += TILE_THREADS / TILE)
-    if (i0 + i < rows && k0 + k < count)
-      put_features(memory.phases[i][k], k0 + k, count, z + (i0 + i) * z_pitch);
+    if (i0 + i < rows && k0 + k < count) put_features(memory.phases[i][k], k0 + k, count, z + (i0 + i) * z_pitch);
 }
 
 }  // namespace muso
 
 using namespace muso;
 
-#define EXPORT_FEATURES(name, bounds, body, X, Z)                                       \
-  extern "C" __global__ void bounds name(FEATURE_PARAMETERS(X, Z)) { \
-    body(FEATURE_ARGUMENTS);                                                             \
-  }
+#define EXPORT_FEATURES(name, bounds, body, X, Z) \
+  extern "C" __global__ void bounds name(FEATURE_PARAMETERS(X, Z)) { body(FEATURE_ARGUMENTS); }
 
 EXPORT_FEATURES(rff_features_f32_f32_plain, PLAIN, features_plain, float, float)
 EXPORT_FEATURES(rff_features_f32_f64_plain, PLAIN, features_plain, float, double)

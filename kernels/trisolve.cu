@@ -31,8 +31,8 @@ __device__ void invert_block(const double* l, int64_t pitch, int64_t n, double* 
 
 // X_J ← L_JJ⁻¹ X_J or L_JJ⁻ᵀ X_J. A thread block owns its columns, so it may overwrite what it has read.
 template <class Inverse>
-__device__ void apply_inverse(const double* inverses, int64_t n, int64_t first, double* b,
-                              int64_t b_pitch, int64_t columns) {
+__device__ void apply_inverse(const double* inverses, int64_t n, int64_t first, double* b, int64_t b_pitch,
+                              int64_t columns) {
   using Product = Fma<FACTOR_BLOCK, TALL_COLS, Inverse, ColumnsOf>;
   __shared__ typename Product::Shared shared;
   const int64_t width = n - first < FACTOR_BLOCK ? n - first : FACTOR_BLOCK;
@@ -48,8 +48,8 @@ __device__ void apply_inverse(const double* inverses, int64_t n, int64_t first, 
 
 // X_I −= (coupling of I and J) X_J for rows `begin` ≤ i < `end`, 128 of them a thread block.
 template <template <int, int, class, class> class Core, class Coupling>
-__device__ void subtract_solved(const Coupling& coupling, int64_t begin, int64_t end, int64_t first,
-                                int64_t last, double* b, int64_t b_pitch, int64_t columns) {
+__device__ void subtract_solved(const Coupling& coupling, int64_t begin, int64_t end, int64_t first, int64_t last,
+                                double* b, int64_t b_pitch, int64_t columns) {
   using Product = Core<TALL_ROWS, TALL_COLS, Coupling, ColumnsOf>;
   __shared__ typename Product::Shared shared;
   const int64_t i0 = begin + blockIdx.x * int64_t{TALL_ROWS}, j0 = blockIdx.y * int64_t{TALL_COLS};
@@ -62,22 +62,21 @@ __device__ void subtract_solved(const Coupling& coupling, int64_t begin, int64_t
 }
 
 template <template <int, int, class, class> class Core>
-__device__ void forward(const double* l, int64_t pitch, int64_t n, int64_t first, double* b,
-                        int64_t b_pitch, int64_t columns) {
+__device__ void forward(const double* l, int64_t pitch, int64_t n, int64_t first, double* b, int64_t b_pitch,
+                        int64_t columns) {
   const int64_t last = first + FACTOR_BLOCK;
   subtract_solved<Core>(RowsOf{l, pitch, n}, last, n, first, last, b, b_pitch, columns);
 }
 
 template <template <int, int, class, class> class Core>
-__device__ void backward(const double* l, int64_t pitch, int64_t n, int64_t first, double* b,
-                         int64_t b_pitch, int64_t columns) {
+__device__ void backward(const double* l, int64_t pitch, int64_t n, int64_t first, double* b, int64_t b_pitch,
+                         int64_t columns) {
   const int64_t last = first + FACTOR_BLOCK < n ? first + FACTOR_BLOCK : n;
   subtract_solved<Core>(ColumnsOf{l, pitch, first}, 0, first, first, last, b, b_pitch, columns);
 }
 
 // The twin: one thread a column, substitution from the top and from the bottom.
-__device__ void solve_plain(const double* l, int64_t pitch, int64_t n, double* b, int64_t b_pitch,
-                            int64_t columns) {
+__device__ void solve_plain(const double* l, int64_t pitch, int64_t n, double* b, int64_t b_pitch, int64_t columns) {
   const int64_t column = blockIdx.x * int64_t{ELEMENT_THREADS} + threadIdx.x;
   if (column >= columns) return;
   double* x = b + column;
@@ -94,9 +93,9 @@ __device__ void solve_plain(const double* l, int64_t pitch, int64_t n, double* b
 }
 
 // B − (A + λI)X: from B down, so that nothing large is formed before it is cancelled.
-#define RESIDUAL_PARAMETERS                                                                          \
-  const double *__restrict__ a, const int64_t pitch, const int64_t n, const double ridge,           \
-      const double *__restrict__ x, const int64_t x_pitch, const double *b, const int64_t b_pitch,  \
+#define RESIDUAL_PARAMETERS                                                                        \
+  const double *__restrict__ a, const int64_t pitch, const int64_t n, const double ridge,          \
+      const double *__restrict__ x, const int64_t x_pitch, const double *b, const int64_t b_pitch, \
       const int64_t columns, double *r, const int64_t r_pitch
 #define RESIDUAL_ARGUMENTS a, pitch, n, ridge, x, x_pitch, b, b_pitch, columns, r, r_pitch
 
@@ -134,14 +133,13 @@ __device__ void identity(double* x, int64_t pitch, int64_t n, int64_t first, int
 }
 
 // out[j] = Σ_{i ≥ first} x_ij², sixteen chains a column, then in the order of the chains.
-__device__ void squares(const double* __restrict__ x, int64_t pitch, int64_t n, int64_t first,
-                        int64_t columns, double* __restrict__ out) {
+__device__ void squares(const double* __restrict__ x, int64_t pitch, int64_t n, int64_t first, int64_t columns,
+                        double* __restrict__ out) {
   __shared__ double sums[PLAIN_SIDE][PLAIN_SIDE];
   const int64_t j = blockIdx.x * int64_t{PLAIN_SIDE} + threadIdx.x;
   double sum = 0.0;
   if (j < columns)
-    for (int64_t i = first + threadIdx.y; i < n; i += PLAIN_SIDE)
-      sum = fma(x[i * pitch + j], x[i * pitch + j], sum);
+    for (int64_t i = first + threadIdx.y; i < n; i += PLAIN_SIDE) sum = fma(x[i * pitch + j], x[i * pitch + j], sum);
   sums[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
   if (threadIdx.y == 0 && j < columns) {
@@ -154,26 +152,23 @@ __device__ void squares(const double* __restrict__ x, int64_t pitch, int64_t n, 
 
 using namespace muso;
 
-#define EXPORT_STEP(name, body)                                                                      \
-  extern "C" __global__ void TILED                                         \
-      name(const double* __restrict__ l, const int64_t pitch, const int64_t n, const int64_t first,  \
-           double* b, const int64_t b_pitch, const int64_t columns) {                                \
-    body(l, pitch, n, first, b, b_pitch, columns);                                                   \
+#define EXPORT_STEP(name, body)                                                                             \
+  extern "C" __global__ void TILED name(const double* __restrict__ l, const int64_t pitch, const int64_t n, \
+                                        const int64_t first, double* b, const int64_t b_pitch,              \
+                                        const int64_t columns) {                                            \
+    body(l, pitch, n, first, b, b_pitch, columns);                                                          \
   }
-#define EXPORT_RESIDUAL(name, bounds, body)                                            \
-  extern "C" __global__ void bounds name(RESIDUAL_PARAMETERS) {     \
-    body(RESIDUAL_ARGUMENTS);                                                           \
-  }
+#define EXPORT_RESIDUAL(name, bounds, body) \
+  extern "C" __global__ void bounds name(RESIDUAL_PARAMETERS) { body(RESIDUAL_ARGUMENTS); }
 
 extern "C" __global__ void __launch_bounds__(PANEL_THREADS)
     trisolve_invert_f64(const double* __restrict__ l, const int64_t pitch, const int64_t n,
                         double* __restrict__ inverses) {
   invert_block(l, pitch, n, inverses);
 }
-extern "C" __global__ void TILED
-    trisolve_block_f64(const double* __restrict__ inverses, const int64_t n, const int64_t first,
-                       const int64_t transposed, double* b, const int64_t b_pitch,
-                       const int64_t columns) {
+extern "C" __global__ void TILED trisolve_block_f64(const double* __restrict__ inverses, const int64_t n,
+                                                    const int64_t first, const int64_t transposed, double* b,
+                                                    const int64_t b_pitch, const int64_t columns) {
   if (transposed) {
     apply_inverse<ColumnsOf>(inverses, n, first, b, b_pitch, columns);
   } else {
@@ -186,20 +181,19 @@ EXPORT_STEP(trisolve_backward_f64_fma, backward<Fma>)
 EXPORT_STEP(trisolve_forward_f64_dmma, forward<Dmma>)
 EXPORT_STEP(trisolve_backward_f64_dmma, backward<Dmma>)
 #endif
-extern "C" __global__ void ELEMENTS
-    trisolve_solve_f64_plain(const double* __restrict__ l, const int64_t pitch, const int64_t n,
-                             double* b, const int64_t b_pitch, const int64_t columns) {
+extern "C" __global__ void ELEMENTS trisolve_solve_f64_plain(const double* __restrict__ l, const int64_t pitch,
+                                                             const int64_t n, double* b, const int64_t b_pitch,
+                                                             const int64_t columns) {
   solve_plain(l, pitch, n, b, b_pitch, columns);
 }
 EXPORT_RESIDUAL(trisolve_residual_f64_plain, PLAIN, residual_plain)
 EXPORT_RESIDUAL(trisolve_residual_f64_fma, TILED, residual)
-extern "C" __global__ void PLAIN
-    trisolve_identity_f64(double* __restrict__ x, const int64_t pitch, const int64_t n,
-                          const int64_t first, const int64_t columns) {
+extern "C" __global__ void PLAIN trisolve_identity_f64(double* __restrict__ x, const int64_t pitch, const int64_t n,
+                                                       const int64_t first, const int64_t columns) {
   identity(x, pitch, n, first, columns);
 }
-extern "C" __global__ void PLAIN
-    trisolve_squares_f64(const double* __restrict__ x, const int64_t pitch, const int64_t n,
-                         const int64_t first, const int64_t columns, double* __restrict__ out) {
+extern "C" __global__ void PLAIN trisolve_squares_f64(const double* __restrict__ x, const int64_t pitch,
+                                                      const int64_t n, const int64_t first, const int64_t columns,
+                                                      double* __restrict__ out) {
   squares(x, pitch, n, first, columns, out);
 }

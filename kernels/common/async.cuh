@@ -11,8 +11,7 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
 
 // 16 bytes to shared memory: the first `bytes` from `from`, zeros after. Both addresses are multiples of 16.
 __device__ __forceinline__ void copy_async(void* to, const void* from, int bytes) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
-               "r"(bytes)
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes)
                : "memory");
 }
 

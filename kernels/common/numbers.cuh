@@ -28,9 +28,7 @@ __device__ __forceinline__ double widen(f16 x) {
   asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x.bits));
   return wide;
 }
-__device__ __forceinline__ double widen(bf16 x) {
-  return __uint_as_float(static_cast<uint32_t>(x.bits) << 16);
-}
+__device__ __forceinline__ double widen(bf16 x) { return __uint_as_float(static_cast<uint32_t>(x.bits) << 16); }
 
 template <typename T>
 __host__ __device__ constexpr T ceil_div(T a, T b) {
@@ -67,8 +65,7 @@ __device__ __forceinline__ void store_pair(double* row, int64_t j, int64_t valid
 }
 
 // The same, adding sign·value to what is there.
-__device__ __forceinline__ void add_pair(double* row, int64_t j, int64_t valid, double sign,
-                                         double2 value) {
+__device__ __forceinline__ void add_pair(double* row, int64_t j, int64_t valid, double sign, double2 value) {
   if (j + 1 < valid) {
     double2 old = *reinterpret_cast<const double2*>(row + j);
     old.x = fma(sign, value.x, old.x);

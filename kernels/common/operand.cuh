@@ -55,8 +55,8 @@ struct OneHot {
 
 // The plain twin of every product: one entry, one chain of fused multiply-adds in the order of k.
 template <class A, class B>
-__device__ double plain_product(const A& a, int64_t o, const B& b, int64_t p, int64_t k_begin,
-                                int64_t k_end, double from = 0.0, bool negate = false) {
+__device__ double plain_product(const A& a, int64_t o, const B& b, int64_t p, int64_t k_begin, int64_t k_end,
+                                double from = 0.0, bool negate = false) {
   double sum = from;
 #pragma unroll 1
   for (int64_t k = k_begin; k < k_end; ++k) {

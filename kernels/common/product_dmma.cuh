@@ -59,9 +59,7 @@ class Dmma {
 
     T elements[kLines][kPitch];
 
-    __device__ double at(int o, int k) const {
-      return widen(kOuter ? elements[k][o] : elements[o][k]);
-    }
+    __device__ double at(int o, int k) const { return widen(kOuter ? elements[k][o] : elements[o][k]); }
 
     // Starts the copy of elements (o0.., k0..), of which `left` steps exist. Aligned rows go in chunks of 16 bytes, cut
     // where the data ends.
@@ -76,8 +74,7 @@ class Dmma {
           const int line = e / kChunks, place = e % kChunks * kChunk;
           const int count = line < lines ? min(max(length - place, 0), kChunk) : 0;
           const T* from = count > 0 ? address(operand, o0, k0, line, place) : operand.base;
-          if (line < kLines)
-            copy_async(&elements[line][place], from, count * static_cast<int>(sizeof(T)));
+          if (line < kLines) copy_async(&elements[line][place], from, count * static_cast<int>(sizeof(T)));
         }
       } else {
 #pragma unroll 1
@@ -123,9 +120,8 @@ class Dmma {
 
   // As Fma::accumulate. With `same`, what lies wholly above the diagonal is left out.
   template <class Observer = NoObserver>
-  __device__ void accumulate(const A& a, int64_t a0, const B& b, int64_t b0, int64_t k_begin,
-                             int64_t k_end, bool negate = false, bool same = false,
-                             const Observer& observe = {}) {
+  __device__ void accumulate(const A& a, int64_t a0, const B& b, int64_t b0, int64_t k_begin, int64_t k_end,
+                             bool negate = false, bool same = false, const Observer& observe = {}) {
     const bool aligned_a = rows_aligned(a.base, a.pitch);
     const bool aligned_b = rows_aligned(b.base, b.pitch);
     const int depth = static_cast<int>(k_end - k_begin);
@@ -175,8 +171,7 @@ class Dmma {
   __device__ static int first_col() { return threadIdx.x / 32 % kWarpsX * kWarpCols; }
 
   template <class Observer>
-  __device__ void use(const PanelA& a, const PanelB& b, bool negate, bool idle,
-                      const Observer& observe) {
+  __device__ void use(const PanelA& a, const PanelB& b, bool negate, bool idle, const Observer& observe) {
     if (!idle) multiply(a, b, negate);
     observe([&](int k, int o) { return a.at(o, k); }, [&](int k, int o) { return b.at(o, k); });
   }

@@ -44,9 +44,8 @@ class Fma {
   // are the same panel, which is then loaded once. `observe(a, b)` is called for every panel by all threads, with
   // accessors (k, o) to what is in shared memory; beyond the data there are zeros. Ends with a barrier.
   template <class Observer = NoObserver>
-  __device__ void accumulate(const A& a, int64_t a0, const B& b, int64_t b0, int64_t k_begin,
-                             int64_t k_end, bool negate = false, bool same = false,
-                             const Observer& observe = {}) {
+  __device__ void accumulate(const A& a, int64_t a0, const B& b, int64_t b0, int64_t k_begin, int64_t k_end,
+                             bool negate = false, bool same = false, const Observer& observe = {}) {
     if (k_begin >= k_end) return;
     Cursor<A, M> from_a(a, a0, k_begin);
     Cursor<B, N> from_b(b, b0, k_begin);
@@ -84,8 +83,7 @@ class Fma {
 #pragma unroll
     for (int r = 0; r < kRows; ++r)
 #pragma unroll
-      for (int c = 0; c < kCols; c += 2)
-        visit(row(r), col(c), make_double2(sums_[r][c], sums_[r][c + 1]));
+      for (int c = 0; c < kCols; c += 2) visit(row(r), col(c), make_double2(sums_[r][c], sums_[r][c + 1]));
   }
 
  private:
@@ -96,12 +94,8 @@ class Fma {
   static_assert(kRows % 2 == 0 && kRows * kThreadsY == M, "rows go in pairs");
 
   // Rows and columns go in pairs that a thread reads as 16 bytes, and neighbouring threads have neighbouring pairs.
-  __device__ static int row(int r) {
-    return (threadIdx.x / kThreadsX + r / 2 * kThreadsY) * 2 + r % 2;
-  }
-  __device__ static int col(int c) {
-    return (threadIdx.x % kThreadsX + c / 2 * kThreadsX) * 2 + c % 2;
-  }
+  __device__ static int row(int r) { return (threadIdx.x / kThreadsX + r / 2 * kThreadsY) * 2 + r % 2; }
+  __device__ static int col(int c) { return (threadIdx.x % kThreadsX + c / 2 * kThreadsX) * 2 + c % 2; }
 
   // A thread's share of the panels of one operand, W elements wide: W/8 elements of each panel, which lie a fixed
   // distance apart, every second (W = 64) row of Z or every eighth, say.
