@@ -143,8 +143,6 @@ impl<'a> Parser<'a> {
                     self.module.variables.push(variable);
                     return self.expect(';');
                 }
-                // Debug sections without braces, as older compilers write them.
-                word if word.starts_with('@') => return self.skip_statement(),
                 word => {
                     self.at -= 1;
                     return self.error(format!("`{word}` is not known at module scope"));
@@ -663,14 +661,13 @@ impl<'a> Parser<'a> {
     }
 
     fn signed_offset(&mut self) -> Result<Option<i64>> {
-        let mut negative = false;
-        if self.take('+') {
-            negative = self.take('-');
+        let negative = if self.take('+') {
+            self.take('-')
         } else if self.take('-') {
-            negative = true;
+            true
         } else {
             return Ok(None);
-        }
+        };
         let word = self.word("an offset")?;
         match integer(word) {
             Some(n) => Ok(Some(if negative { -n } else { n } as i64)),
