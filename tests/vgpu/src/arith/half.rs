@@ -37,7 +37,7 @@ impl Half {
     #[inline(always)]
     pub fn to_f32(self, bits: u16) -> f32 {
         match self {
-            Self::F16 => ::half::f16::from_bits(bits).to_f32(),
+            Self::F16 => f16_to_f32(bits),
             Self::Bf16 => f32::from_bits(u32::from(bits) << 16),
         }
     }
@@ -49,7 +49,7 @@ impl Half {
             return CANONICAL;
         }
         match self {
-            Self::F16 => ::half::f16::from_f32(x).to_bits(),
+            Self::F16 => f32_to_f16(x),
             Self::Bf16 => {
                 // Just below half a unit of the upper word, and one more if that word is odd: ties to even.
                 let bits = x.to_bits();
@@ -233,6 +233,44 @@ impl Half {
     }
 }
 
+/// Without the conversion instructions, which the compiler may not assume: integers and one product, so that a loop
+/// over lanes vectorises all the same.
+#[inline(always)]
+fn f16_to_f32(bits: u16) -> f32 {
+    let magnitude = u32::from(bits & 0x7fff) << 13;
+    // The exponents differ by 112; the product takes subnormals along.
+    let finite = (f32::from_bits(magnitude) * f32::from_bits(0x7780_0000)).to_bits();
+    let special = magnitude | 0x7f80_0000;
+    let value = if bits & 0x7c00 == 0x7c00 {
+        special
+    } else {
+        finite
+    };
+    f32::from_bits(value | u32::from(bits & 0x8000) << 16)
+}
+
+/// To nearest; not for NaN.
+#[inline(always)]
+fn f32_to_f16(x: f32) -> u16 {
+    let sign = (x.to_bits() >> 16 & 0x8000) as u16;
+    let magnitude = x.to_bits() & 0x7fff_ffff;
+    // The last bit of 0.5 weighs what the last bit of a subnormal half does: the sum is rounded there.
+    let subnormal = (f32::from_bits(magnitude) + 0.5)
+        .to_bits()
+        .wrapping_sub(0.5f32.to_bits());
+    // The exponents differ by 112; 0xfff and the last bit kept make ties go to even.
+    let normal = magnitude
+        .wrapping_sub(112 << 23)
+        .wrapping_add(0xfff + (magnitude >> 13 & 1))
+        >> 13;
+    let value = match magnitude {
+        0x4780_0000.. => 0x7c00,
+        0x3880_0000.. => normal,
+        _ => subnormal,
+    };
+    sign | value as u16
+}
+
 /// The sum rounded to odd: if inexact, to the neighbour whose last bit is one. A second rounding to a format shorter
 /// by two bits or more then gives what one rounding would have.
 #[inline(always)]
@@ -363,6 +401,22 @@ mod tests {
                     let want = Exact::from_f64(x.into()).round(half.format(), Rounding::Nearest);
                     assert_eq!(u64::from(half.from_f32(x)), want, "{half:?} {x:e}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn every_half_comes_back() {
+        for bits in 0..=u16::MAX {
+            let (value, want) = (
+                Half::F16.to_f32(bits),
+                ::half::f16::from_bits(bits).to_f32(),
+            );
+            if want.is_nan() {
+                assert!(value.is_nan());
+            } else {
+                assert_eq!(value.to_bits(), want.to_bits());
+                assert_eq!(Half::F16.from_f32(value), bits);
             }
         }
     }
