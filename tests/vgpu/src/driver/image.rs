@@ -268,4 +268,28 @@ mod tests {
         long.extend([1, 0, 255, 1, 0x10, b'!']);
         assert_eq!(lz4_block(&long, 20 + 275 + 1).unwrap().len(), 296);
     }
+
+    /// Whatever bytes stand in a fat binary whose outer size is right, the answer is a text or an error.
+    #[test]
+    fn damaged_entries_are_refused_and_not_followed() {
+        let packed = [0x35, b'a', b'b', b'c', 3, 0, 0x30, b'x', b'y', b'z'];
+        let good = [
+            entry(1, 75, FLAG_LZ4, &packed, 15),
+            entry(1, 80, 0, b"text\0", 5),
+        ]
+        .concat();
+        let mut state = 0x9e37_79b9_7f4a_7c15u64;
+        for _ in 0..20_000 {
+            let mut bytes = good.clone();
+            for _ in 0..3 {
+                state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                let at = (state >> 33) as usize % bytes.len();
+                bytes[at] = (state >> 20) as u8;
+            }
+            let length = (state >> 40) as usize % (bytes.len() + 1);
+            let _ = unpack(&bytes[..length], (8, 9));
+            let _ = unpack(&bytes, (8, 9));
+        }
+        assert_eq!(unpack(&good, (8, 9)).unwrap(), "text");
+    }
 }

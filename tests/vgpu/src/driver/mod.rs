@@ -26,7 +26,10 @@ use std::{
     collections::{BTreeMap, HashMap},
     ffi::CString,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     thread::ThreadId,
 };
 
@@ -103,7 +106,6 @@ struct State {
     config: Config,
     engine: Engine,
     initialised: bool,
-    next_id: u64,
     contexts: BTreeMap<u64, Context>,
     primary: Option<u64>,
     primary_users: u32,
@@ -125,12 +127,11 @@ struct State {
 impl State {
     fn new(config: Config) -> Self {
         let engine = Engine::new(config.device(), config.capacity());
-        let default_pool = 1;
+        let default_pool = 0;
         Self {
             config,
             engine,
             initialised: false,
-            next_id: 2,
             contexts: BTreeMap::new(),
             primary: None,
             primary_users: 0,
@@ -148,9 +149,10 @@ impl State {
         }
     }
 
+    /// A number for a new object; not even a reset gives one out twice.
     fn new_id(&mut self) -> u64 {
-        self.next_id += 1;
-        self.next_id
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        NEXT.fetch_add(1, Ordering::Relaxed)
     }
 }
 

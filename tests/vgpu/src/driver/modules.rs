@@ -230,7 +230,7 @@ fn set_attribute(session: &mut Session, handle: CUfunction, attribute: u32, valu
         .device
         .per_multiprocessor
         .shared_block_optin_bytes
-        - kernel.static_shared;
+        .saturating_sub(kernel.static_shared);
     match attribute {
         8 => {
             let bytes = u32::try_from(value)

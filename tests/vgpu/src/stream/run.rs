@@ -1,6 +1,6 @@
 //! Running queued work: what is done, what it touched, and when it would have run.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, io::Write, sync::Arc};
 
 use serde::Serialize;
 
@@ -93,6 +93,16 @@ pub struct LaunchLog {
     pub totals: BTreeMap<String, KernelTotals>,
 }
 
+/// Defects that a launch does not go on after.
+const STOPPING: [Kind; 7] = [
+    Kind::OutOfBounds,
+    Kind::UseAfterFree,
+    Kind::Misaligned,
+    Kind::DivergentBarrier,
+    Kind::DivergentWarp,
+    Kind::Stuck,
+    Kind::Trap,
+];
 /// Launches whose details are kept.
 const KEPT_LAUNCHES: usize = 4096;
 /// Share of the link's bandwidth that copies from or to ordinary host memory reach: they pass a staging buffer.
@@ -335,12 +345,16 @@ impl Engine {
                 cooperative: call.cooperative,
             },
         );
-        if !outcome.printed.is_empty() {
-            print!("{}", outcome.printed);
-        }
-        let stopped = outcome
-            .fatal
-            .then(|| outcome.findings.last().map_or(Kind::Trap, |f| f.kind));
+        // A closed stdout is the program's affair.
+        let _ = std::io::stdout().write_all(outcome.printed.as_bytes());
+        let stopped = outcome.fatal.then(|| {
+            let stops = |f: &&Finding| STOPPING.contains(&f.kind);
+            outcome
+                .findings
+                .iter()
+                .find(stops)
+                .map_or(Kind::Trap, |f| f.kind)
+        });
         for finding in outcome.findings {
             self.findings.add(finding, "");
         }

@@ -502,3 +502,28 @@ fn elapsed_time_is_modelled_and_needs_both_ends() {
         cuEventElapsedTime(Out::from(&mut ms), start, device.event())
     );
 }
+
+#[test]
+fn threads_with_streams_of_their_own_do_not_disturb_each_other() {
+    let device = Device::new();
+    let kernels = device.kernels();
+    std::thread::scope(|scope| {
+        for k in 0..4 {
+            let (device, kernels) = (&device, &kernels);
+            scope.spawn(move || {
+                ok!(cuCtxSetCurrent(device.context));
+                let stream = device.stream();
+                let x = device.alloc_on(stream, N);
+                fill_on(stream, x, 1.0, N);
+                for _ in 0..10 {
+                    kernels.scale(stream, x, k as f32, N as u32);
+                }
+                let expected = (k as f32).powi(10);
+                assert_eq!(device.download(x, N, stream), [expected; N]);
+                ok!(cuMemFreeAsync(x, stream));
+                ok!(cuStreamDestroy_v2(stream));
+            });
+        }
+    });
+    device.expect(&[]);
+}
