@@ -258,7 +258,6 @@ impl Session {
             Kind::OutOfBounds | Kind::UseAfterFree => CUresult::ILLEGAL_ADDRESS,
             Kind::Misaligned => CUresult::MISALIGNED_ADDRESS,
             Kind::Stuck => CUresult::LAUNCH_TIMEOUT,
-            Kind::DivergentBarrier | Kind::DivergentWarp => CUresult::ILLEGAL_INSTRUCTION,
             _ => CUresult::LAUNCH_FAILED,
         })
     }

@@ -94,12 +94,10 @@ pub struct LaunchLog {
 }
 
 /// Defects that a launch does not go on after.
-const STOPPING: [Kind; 7] = [
+const STOPPING: [Kind; 5] = [
     Kind::OutOfBounds,
     Kind::UseAfterFree,
     Kind::Misaligned,
-    Kind::DivergentBarrier,
-    Kind::DivergentWarp,
     Kind::Stuck,
     Kind::Trap,
 ];
