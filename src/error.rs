@@ -144,6 +144,40 @@ pub enum Error {
         /// The reason.
         why: String,
     },
+    /// A device has not enough memory left.
+    #[error(
+        "{device} is out of memory: {requested} bytes were asked for, {free} of {total} are free"
+    )]
+    DeviceMemory {
+        /// The device as the user named it.
+        device: String,
+        /// Bytes asked for.
+        requested: u64,
+        /// Bytes it had.
+        free: u64,
+        /// Bytes it has in all.
+        total: u64,
+    },
+    /// A kernel could not be launched or did not run to its end.
+    #[error("kernel {kernel} failed ({shape}; {geometry}): {why}")]
+    Kernel {
+        /// Its symbol. When the failure came to light later, the last that was launched.
+        kernel: String,
+        /// The shapes it was given.
+        shape: String,
+        /// Thread blocks and threads.
+        geometry: String,
+        /// What the driver said.
+        why: String,
+    },
+    /// The CUDA driver refused something other than a kernel.
+    #[error("the CUDA driver could not {doing}: {why}")]
+    Driver {
+        /// What was tried, as a verb phrase.
+        doing: &'static str,
+        /// What it said.
+        why: String,
+    },
     /// The user asked to stop.
     #[error("interrupted; nothing was written")]
     Interrupted,
@@ -163,6 +197,9 @@ impl Error {
             Self::NotPositiveDefinite { .. }
                 | Self::NoConvergence { .. }
                 | Self::Diverged { .. }
+                | Self::DeviceMemory { .. }
+                | Self::Kernel { .. }
+                | Self::Driver { .. }
                 | Self::Interrupted
                 | Self::Paused { .. }
         )

@@ -41,13 +41,15 @@
 //! ```
 //!
 //! Cargo features: `cli` (the `muso` program) and `nn` (networks, re-exported as `models`) are on by default; without
-//! them this is a small linear-algebra core. `cuda` is declared for what is to come and adds nothing yet.
+//! them this is a small linear-algebra core. `cuda` adds the `gpu` module and the engine that runs on it.
 
 pub mod data;
 pub mod engine;
 mod error;
 pub mod evaluate;
 pub mod features;
+#[cfg(feature = "cuda")]
+pub mod gpu;
 pub mod gram;
 pub mod labels;
 pub mod methods;

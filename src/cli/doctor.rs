@@ -1,7 +1,7 @@
 //! `muso doctor`: what this build and machine can do, and why not where not.
 
-use muso::engine::Engine;
-use serde_json::json;
+use muso::engine::{CpuEngine, Engine};
+use serde_json::{Value, json};
 
 use super::{Common, Outputs, device, print};
 
@@ -22,10 +22,8 @@ fn instruction_sets() -> Vec<(&'static str, bool)> {
 
 pub(super) fn run(common: &Common) -> anyhow::Result<()> {
     // A doctor who falls ill over a missing device is of no use: it looks at the CPU and reports on the rest.
-    let engine = device::engine(&Common {
-        device: "cpu".into(),
-        ..common.clone()
-    })?;
+    let engine = CpuEngine::new(Some(device::threads(common)?))?;
+    let cuda = cuda(device::asked(common).ok().flatten().unwrap_or(0));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let sets = instruction_sets();
     let listed = |present: bool| {
@@ -49,7 +47,6 @@ pub(super) fn run(common: &Common) -> anyhow::Result<()> {
     .filter(|f| f.1)
     .map(|f| f.0)
     .collect();
-    let why_no_cuda = device::why_no_cuda();
     let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
     let kernels = [
         "gram",
@@ -75,7 +72,7 @@ pub(super) fn run(common: &Common) -> anyhow::Result<()> {
             "cpu_features": sets.iter().filter(|s| s.1).map(|s| s.0).collect::<Vec<_>>(),
             "devices": [
                 { "name": "cpu", "available": true, "kernels": kernels },
-                { "name": "cuda", "available": false, "why": why_no_cuda },
+                cuda.json,
             ],
         });
         file.put(format!("{value:#}\n").as_bytes())?;
@@ -89,11 +86,11 @@ processor     {cores} cores, {threads} worker threads in use
   has not     {has_not}
 devices
   cpu         ready: {describe}
-  cuda        not available: {why_no_cuda}
+  cuda        {cuda_state}
 kernels
   cpu         {kernels}
               rows f16, bf16, f32, f64; sums, factor and solve f64; same bytes for any thread count
-  cuda        none
+  cuda        {cuda_kernels}
 ",
         version = muso::VERSION,
         features = features.join(", "),
@@ -101,7 +98,98 @@ kernels
         has = listed(true),
         has_not = listed(false),
         describe = engine.describe(),
+        cuda_state = cuda.state,
+        cuda_kernels = cuda.kernels,
         kernels = kernels.join(", "),
     ))?;
     Ok(())
+}
+
+/// What the doctor says of CUDA.
+struct Cuda {
+    /// For programs.
+    json: Value,
+    /// Ready, or not available and why.
+    state: String,
+    /// The kernels, one a line, and what they take.
+    kernels: String,
+}
+
+#[cfg(not(feature = "cuda"))]
+fn cuda(_: usize) -> Cuda {
+    let why = format!("built without feature `cuda`; {}", device::driver());
+    Cuda {
+        json: json!({ "name": "cuda", "available": false, "why": why }),
+        state: format!("not available: {why}"),
+        kernels: "none".into(),
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn cuda(ordinal: usize) -> Cuda {
+    use muso::gpu::resources;
+
+    let opened = device::context(ordinal);
+    let (json, state) = match &opened {
+        Ok(context) => {
+            let (major, minor) = context.driver().version();
+            let state = format!(
+                "ready: {}, driver for CUDA {major}.{minor}",
+                context.describe()
+            );
+            let virtual_device = context.driver().is_virtual();
+            (
+                json!({ "available": true, "device": context.describe(), "virtual": virtual_device }),
+                state,
+            )
+        }
+        Err(error) => {
+            let why = match error {
+                muso::Error::Unavailable { why, .. } => why.clone(),
+                other => other.to_string(),
+            };
+            let state = format!("not available: {why}");
+            (json!({ "available": false, "why": why }), state)
+        }
+    };
+    // The device's own machine code, or the oldest there is.
+    let archs = resources::architectures();
+    let own = opened.ok().and_then(|context| {
+        let (major, minor) = context.properties().capability;
+        let device = u32::try_from(major * 10 + minor).ok()?;
+        let fits = |arch: &&u32| **arch / 10 == device / 10 && **arch <= device;
+        archs.iter().rev().find(fits).copied()
+    });
+    let (mut lines, mut listed) = (String::from("PTX only"), Vec::new());
+    if let Some(arch) = own.or(archs.first().copied()) {
+        lines = format!(
+            "as built for sm_{arch}: threads of a block, registers, shared memory, share of threads resident"
+        );
+        for kernel in resources::kernels(arch) {
+            lines.push_str(&format!(
+                "\n    {:<34} {:>4} {:>4} {:>6} B {:>4.0} %",
+                kernel.name,
+                kernel.threads,
+                kernel.registers,
+                kernel.shared,
+                100.0 * kernel.occupancy
+            ));
+        }
+    }
+    for arch in archs {
+        listed.extend(resources::kernels(arch).iter().map(|kernel| {
+            json!({
+                "name": kernel.name, "arch": arch, "threads": kernel.threads, "registers": kernel.registers,
+                "shared_bytes": kernel.shared, "spill_bytes": kernel.spills, "occupancy": kernel.occupancy,
+            })
+        }));
+    }
+    let mut json = json;
+    json["name"] = "cuda".into();
+    json["kernels"] = listed.into();
+    Cuda {
+        json,
+        state,
+        kernels: lines,
+    }
 }

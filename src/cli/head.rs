@@ -169,7 +169,7 @@ pub(super) fn run(args: &HeadArgs, common: &Common) -> anyhow::Result<()> {
     let json = outputs.open("--json", common.json.as_deref())?;
 
     let mut outcome = head::run(&engine, &params, labels.as_mut(), &mut Bar::new())?;
-    outcome.report.threads = engine.threads();
+    outcome.report.threads = device::threads(common)?;
     outcome.report.peak_memory_bytes = peak_memory();
 
     let mut files = Vec::new();

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use muso::Error;
 use muso::data::images::{Augment, Kind, Normalisation};
+use muso::engine::AnyEngine;
 use muso::evaluate::Mia;
 use muso::methods::networks::METHODS;
 use muso::models::Architecture;
 use muso::pipeline::networks::config::{Config, EarlyStop, Forget};
 use muso::pipeline::networks::folder::Folder;
-use muso::pipeline::networks::{compare, demo, single, tables};
+use muso::pipeline::networks::{Machine, compare, demo, single, tables};
 use muso::train::{Rule, Schedule};
 
 use super::{Common, Outputs, colour, device, print, progress::Bar};
@@ -364,13 +365,16 @@ impl ForgetArgs {
     }
 }
 
-/// Runs on all threads that were asked for.
-fn on_threads<R: Send>(common: &Common, work: impl FnOnce(usize) -> R + Send) -> anyhow::Result<R> {
-    let threads = device::engine(common)?.threads();
+/// Runs on all threads that were asked for, and with the engine.
+fn on_threads<R: Send>(
+    common: &Common,
+    work: impl FnOnce(&AnyEngine) -> R + Send,
+) -> anyhow::Result<R> {
+    let engine = device::engine(common)?;
     let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(threads)
+        .num_threads(device::threads(common)?)
         .build()?;
-    Ok(pool.install(|| work(threads)))
+    Ok(pool.install(|| work(&engine)))
 }
 
 pub(super) fn train(args: &TrainArgs, common: &Common) -> anyhow::Result<()> {
@@ -449,7 +453,7 @@ pub(super) fn unlearn(args: &UnlearnArgs, common: &Common) -> anyhow::Result<()>
         settings: args.settings.clone(),
         retrain: args.retrain,
     };
-    let report = on_threads(common, |threads| request.run(threads, &mut Bar::new()))??;
+    let report = on_threads(common, |engine| request.run(engine, &mut Bar::new()))??;
     report.write(out, json)?;
     print(&report.text())?;
     print(&format!("\n{}\n", args.out.display()))?;
@@ -519,8 +523,8 @@ pub(super) fn compare(args: &CompareArgs, common: &Common) -> anyhow::Result<()>
         ("--forget", args.forget.forget.as_deref()),
         ("--config", args.data.config.as_deref()),
     ];
-    present(&args.report, &inputs, common, |threads, bar| {
-        compare::run(&config, setting, threads, bar)
+    present(&args.report, &inputs, common, |machine, bar| {
+        compare::run(&config, setting, machine, bar)
     })
 }
 
@@ -531,15 +535,19 @@ pub(super) fn demo(
     page: &Path,
     common: &Common,
 ) -> anyhow::Result<()> {
-    present(page, &[], common, |threads, bar| {
-        demo::run(seeds, command, threads, bar)
+    present(page, &[], common, |machine, bar| {
+        demo::run(seeds, command, machine, bar)
     })
 }
 
 /// `muso demo --nn --tune`.
 pub(super) fn tune(methods: &[String], seeds: &[u64], common: &Common) -> anyhow::Result<()> {
-    let threads = device::engine(common)?.threads();
-    let found = demo::tune(methods, seeds, threads, &mut Bar::new())?;
+    let engine = device::engine(common)?;
+    let machine = Machine {
+        threads: device::threads(common)?,
+        engine: &engine,
+    };
+    let found = demo::tune(methods, seeds, machine, &mut Bar::new())?;
     print(&found)?;
     Ok(())
 }
@@ -555,7 +563,7 @@ pub(super) struct Reproduce {
 
 impl Reproduce {
     pub(super) fn run(&self, page: &Path, common: &Common) -> anyhow::Result<()> {
-        present(page, &[], common, |threads, bar| {
+        present(page, &[], common, |machine, bar| {
             let path = self.path.as_ref();
             tables::reproduce(
                 self.table,
@@ -563,7 +571,7 @@ impl Reproduce {
                 path,
                 &self.seeds,
                 &self.command,
-                threads,
+                machine,
                 bar,
             )
         })
@@ -575,13 +583,17 @@ fn present(
     page: &Path,
     inputs: &[(&str, Option<&Path>)],
     common: &Common,
-    compare: impl FnOnce(usize, &mut Bar) -> muso::Result<compare::Compared>,
+    compare: impl FnOnce(Machine<'_>, &mut Bar) -> muso::Result<compare::Compared>,
 ) -> anyhow::Result<()> {
-    let threads = device::engine(common)?.threads();
+    let engine = device::engine(common)?;
+    let machine = Machine {
+        threads: device::threads(common)?,
+        engine: &engine,
+    };
     let mut outputs = Outputs::beside(inputs);
     let mut report = outputs.open("--report", Some(page))?;
     let mut json = outputs.open("--json", common.json.as_deref())?;
-    let outcome = compare(threads, &mut Bar::new())?;
+    let outcome = compare(machine, &mut Bar::new())?;
     print(&outcome.terminal(colour()))?;
     if let Some(file) = &mut report {
         file.put(outcome.html().as_bytes())?;

@@ -304,6 +304,29 @@ impl<'a> Rows<'a> {
         self.cols
     }
 
+    /// How they are stored.
+    pub fn dtype(&self) -> Dtype {
+        match self.values {
+            Samples::F16(_) => Dtype::F16,
+            Samples::Bf16(_) => Dtype::Bf16,
+            Samples::F32(_) => Dtype::F32,
+            Samples::F64(_) => Dtype::F64,
+        }
+    }
+
+    /// The values behind the batch, of rows that were not picked too.
+    #[cfg(feature = "cuda")]
+    pub(super) fn samples(&self) -> Samples<'a> {
+        self.values
+    }
+
+    /// Row `i` as it is stored; `values` are those of [`Self::samples`].
+    #[cfg(feature = "cuda")]
+    pub(super) fn copy_row<T: Copy>(&self, values: &[T], i: usize, out: &mut [T]) {
+        let row = self.picks.map_or(i, |picks| picks[i]);
+        out.copy_from_slice(&values[row * self.cols..][..self.cols]);
+    }
+
     /// Some of the rows, in the given order, without copying them.
     ///
     /// # Panics

@@ -24,10 +24,16 @@
 //! # }
 //! ```
 
+mod any;
 mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod matrix;
 
+pub use any::{AnyAccumulator, AnyEngine, AnyFactor};
 pub use cpu::{CpuEngine, Isa};
+#[cfg(feature = "cuda")]
+pub use cuda::CudaEngine;
 pub use matrix::{Dtype, Matrix, Rows, Samples};
 
 use crate::error::{Error, Result};
@@ -62,6 +68,42 @@ pub enum Targets<'a> {
 }
 
 impl Targets<'_> {
+    /// Those of rows `start..end`.
+    pub fn slice(&self, start: usize, end: usize) -> Self {
+        match self {
+            Self::None => Self::None,
+            Self::Classes(classes) => Self::Classes(&classes[start..end]),
+            Self::Values(values) => Self::Values(values.slice(start, end)),
+        }
+    }
+
+    /// Refuses a batch that does not fit the sums.
+    ///
+    /// # Panics
+    /// If the rows or targets do not have the shape of `spec`, or a class is outside `0..targets`.
+    pub(crate) fn check(&self, rows: Rows<'_>, spec: &SumsSpec) {
+        assert_eq!(rows.cols(), spec.features, "rows of other width");
+        match self {
+            Self::None => assert_eq!(spec.targets, 0, "sums with targets need targets"),
+            Self::Classes(classes) => {
+                assert_eq!(classes.len(), rows.rows(), "one class a row");
+                let range = 0..spec.targets as i64;
+                assert!(
+                    classes.iter().all(|c| range.contains(c)),
+                    "class outside 0..{}",
+                    spec.targets
+                );
+            }
+            Self::Values(values) => {
+                assert_eq!(
+                    (values.rows(), values.cols()),
+                    (rows.rows(), spec.targets),
+                    "one row of targets a row"
+                );
+            }
+        }
+    }
+
     /// Y for `rows` rows, N×`columns`, classes as one-hot rows.
     ///
     /// # Panics

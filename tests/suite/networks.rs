@@ -5,7 +5,7 @@ use std::path::Path;
 
 use muso::data::images::{Augment, ClassNames, ImageSet, Normalisation};
 use muso::data::{Scenario, Split};
-use muso::engine::{CpuEngine, Matrix};
+use muso::engine::{AnyEngine, CpuEngine, Matrix};
 use muso::features::Feed;
 use muso::labels::{TargetForm, TargetParams};
 use muso::methods::networks::{
@@ -85,7 +85,7 @@ struct World {
     original: Network,
     snapshots: Vec<Snapshot>,
     split: Split,
-    engine: CpuEngine,
+    engine: AnyEngine,
 }
 
 impl World {
@@ -125,7 +125,7 @@ impl World {
             original: session.network,
             snapshots: keep.0,
             split,
-            engine: CpuEngine::new(Some(1)).unwrap(),
+            engine: CpuEngine::new(Some(1)).unwrap().into(),
         }
     }
 

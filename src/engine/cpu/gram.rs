@@ -102,34 +102,13 @@ impl Accumulator {
 
     pub(super) fn push(&mut self, isa: Isa, rows: Rows<'_>, targets: Targets<'_>) {
         let spec = self.spec;
-        assert_eq!(rows.cols(), spec.features, "rows of other width");
-        match targets {
-            Targets::None => assert_eq!(spec.targets, 0, "sums with targets need targets"),
-            Targets::Classes(classes) => {
-                assert_eq!(classes.len(), rows.rows(), "one class a row");
-                assert!(
-                    self.blocks.iter().all(|b| b.values.is_empty()),
-                    "classes after values"
-                );
-                let range = 0..spec.targets as i64;
-                assert!(
-                    classes.iter().all(|c| range.contains(c)),
-                    "class outside 0..{}",
-                    spec.targets
-                );
-            }
-            Targets::Values(values) => {
-                assert_eq!(
-                    (values.rows(), values.cols()),
-                    (rows.rows(), spec.targets),
-                    "one row of targets a row"
-                );
-                assert!(
-                    self.blocks.iter().all(|b| b.classes.is_empty()),
-                    "values after classes"
-                );
-            }
-        }
+        targets.check(rows, &spec);
+        let of_one_kind = match targets {
+            Targets::None => true,
+            Targets::Classes(_) => self.blocks.iter().all(|b| b.values.is_empty()),
+            Targets::Values(_) => self.blocks.iter().all(|b| b.classes.is_empty()),
+        };
+        assert!(of_one_kind, "classes after values, or values after classes");
 
         let mut done = 0;
         while done < rows.rows() {

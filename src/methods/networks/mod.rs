@@ -46,7 +46,7 @@ use muso_models::{Network, NetworkConfig};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::engine::{CpuEngine, Matrix};
+use crate::engine::{AnyEngine, Matrix};
 use crate::error::{Error, Result};
 use crate::features::{Feed, host};
 use crate::train::{Recipe, RowTargets, Rule, Schedule, Session, Watch, stream};
@@ -84,7 +84,7 @@ pub struct Task<'a> {
     /// Of everything that the method draws.
     pub seed: u64,
     /// For the closed forms.
-    pub engine: &'a CpuEngine,
+    pub engine: &'a AnyEngine,
 }
 
 /// A way to make a network forget rows.

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use muso_models::burn::tensor::Device;
 
+use super::Machine;
 use super::config::Config;
 use super::experiment::{Arm, Bench, Case, Comparison, Plan, Run};
 use crate::error::Result;
@@ -67,11 +68,11 @@ impl Compared {
     }
 }
 
-/// Runs a comparison on `threads` threads.
+/// Runs a comparison.
 pub fn run(
     config: &Config,
     setting: Setting,
-    threads: usize,
+    machine: Machine<'_>,
     progress: &mut dyn Progress,
 ) -> Result<Compared> {
     let arms: Vec<Arm> = config
@@ -85,10 +86,10 @@ pub fn run(
         .collect();
     let clock = Instant::now();
     let (bench, cases) = prepare(config)?;
-    let comparisons = run_arms(config, &bench, &cases, &arms, threads, progress)?;
+    let comparisons = run_arms(config, &bench, &cases, &arms, machine, progress)?;
     let mut report = report(config, setting, &bench, &arms, &cases, &comparisons);
     report.table.seconds = clock.elapsed().as_secs_f64();
-    report.table.machine = format!("cpu, {threads} threads");
+    report.table.machine = machine.describe();
     Ok(Compared { report })
 }
 
@@ -130,7 +131,7 @@ pub fn run_arms(
     bench: &Bench,
     cases: &[Vec<Case>],
     arms: &[Arm],
-    threads: usize,
+    machine: Machine<'_>,
     progress: &mut dyn Progress,
 ) -> Result<Vec<Comparison>> {
     let plan = Plan {
@@ -142,7 +143,7 @@ pub fn run_arms(
         cases,
         arms,
         retrains: config.retrains,
-        threads,
+        machine,
     };
     plan.run(progress)
 }

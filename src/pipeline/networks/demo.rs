@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::Machine;
 use super::compare::{Compared, Setting, flat, prepare, run as compare, run_arms};
 use super::config::Config;
 use super::experiment::Arm;
@@ -86,7 +87,7 @@ fn describe_all(grid: &[toml::Table]) -> String {
 pub fn run(
     seeds: &[u64],
     command: &str,
-    threads: usize,
+    machine: Machine<'_>,
     progress: &mut dyn Progress,
 ) -> Result<Compared> {
     let (config, tuning) = config(seeds)?;
@@ -108,7 +109,7 @@ pub fn run(
         tuning,
         ..Setting::default()
     };
-    compare(&config, setting, threads, progress)
+    compare(&config, setting, machine, progress)
 }
 
 /// Tries every setting of some methods, or of all, on the tuning seeds and says how each did, as the text of
@@ -116,7 +117,7 @@ pub fn run(
 pub fn tune(
     methods: &[String],
     seeds: &[u64],
-    threads: usize,
+    machine: Machine<'_>,
     progress: &mut dyn Progress,
 ) -> Result<String> {
     let wanted: Vec<&str> = methods
@@ -137,7 +138,7 @@ pub fn tune(
         }
     }
     let (bench, cases) = prepare(&config)?;
-    let comparisons = run_arms(&config, &bench, &cases, &arms, threads, progress)?;
+    let comparisons = run_arms(&config, &bench, &cases, &arms, machine, progress)?;
     let mut text = format!(
         "# Written by `muso demo --nn --tune`: AvgGap on seeds {seeds:?} of every setting in demo-grid.toml, by scenario in\n\
          # the order of demo.toml, and their mean. The least mean is chosen.\n"

@@ -10,10 +10,11 @@ use std::time::Instant;
 use muso_models::burn::tensor::Device;
 use muso_models::{Network, NetworkConfig};
 
+use super::Machine;
 use super::jobs::{Ticker, each};
 use crate::data::images::{Dataset, Normalisation};
 use crate::data::{Scenario, Split};
-use crate::engine::CpuEngine;
+use crate::engine::AnyEngine;
 use crate::error::{Error, Result};
 use crate::evaluate::{Judged, Mia, MiaOutputs, Outputs, RowSet, Scores, Source, avg_gap};
 use crate::features::Feed;
@@ -317,8 +318,8 @@ pub struct Plan<'a> {
     pub arms: &'a [Arm],
     /// How many models are retrained in each case.
     pub retrains: usize,
-    /// Threads in all.
-    pub threads: usize,
+    /// What it runs on.
+    pub machine: Machine<'a>,
 }
 
 enum TrainJob {
@@ -369,7 +370,7 @@ impl Plan<'_> {
             .map(|job| rows(job).len() * self.recipe.epochs)
             .sum();
         each(
-            self.threads,
+            self.machine.threads,
             &jobs,
             "training",
             total as u64,
@@ -397,7 +398,7 @@ impl Plan<'_> {
                         let initial = self.bench.initial(self.seeds[*seed])?;
                         let clock = Instant::now();
                         let drawn = stream(stream(self.seeds[*seed], 0x12E), *order as u64);
-                        let engine = CpuEngine::new(Some(1))?;
+                        let engine = self.machine.engine.for_worker()?;
                         let task = self.task(case, &initial, &initial, &[], drawn, &engine);
                         let network = Retrain {}.unlearn(&task, &mut watch)?;
                         Ok(Trained {
@@ -419,7 +420,7 @@ impl Plan<'_> {
         initial: &'a Network,
         snapshots: &'a [Snapshot],
         seed: u64,
-        engine: &'a CpuEngine,
+        engine: &'a AnyEngine,
     ) -> Task<'a> {
         Task {
             feed: &self.bench.train,
@@ -453,7 +454,7 @@ impl Plan<'_> {
         // About five epochs of everything an arm.
         let total = jobs.len() * self.bench.train.set.len() * 5;
         let found = each(
-            self.threads,
+            self.machine.threads,
             &jobs,
             "unlearning",
             total as u64,
@@ -549,7 +550,7 @@ impl Plan<'_> {
         });
         let clock = Instant::now();
         let drawn = stream(self.seeds[seed], 0x0A23);
-        let engine = CpuEngine::new(Some(1))?;
+        let engine = self.machine.engine.for_worker()?;
         let Trained {
             initial,
             network,

@@ -16,3 +16,31 @@ pub mod single;
 pub mod tables;
 
 pub use config::Config;
+
+use crate::engine::AnyEngine;
+#[cfg(feature = "cuda")]
+use crate::engine::Engine;
+
+/// What a comparison runs on.
+#[derive(Clone, Copy, Debug)]
+pub struct Machine<'a> {
+    /// Threads in all, for the networks.
+    pub threads: usize,
+    /// For the closed forms.
+    pub engine: &'a AnyEngine,
+}
+
+impl Machine<'_> {
+    /// In a few words.
+    pub fn describe(&self) -> String {
+        let threads = self.threads;
+        match self.engine {
+            AnyEngine::Cpu(_) => format!("cpu, {threads} threads"),
+            #[cfg(feature = "cuda")]
+            other => format!(
+                "cpu, {threads} threads; closed forms on {}",
+                other.describe()
+            ),
+        }
+    }
+}

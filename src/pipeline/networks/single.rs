@@ -13,7 +13,7 @@ use super::experiment::{Bench, Case};
 use super::folder::{Folder, MAKE, load_into, make_of, make_text};
 use crate::data::checkpoint::write_state;
 use crate::data::{OutputFile, commit_all};
-use crate::engine::CpuEngine;
+use crate::engine::AnyEngine;
 use crate::error::{Error, Result};
 use crate::evaluate::{Mia, Outputs, Scores, avg_gap};
 use crate::methods::networks::{Method, Retrain, Snapshot, Task, find};
@@ -145,7 +145,7 @@ pub struct Report {
 
 impl Unlearn {
     /// Does it.
-    pub fn run(&self, threads: usize, progress: &mut dyn Progress) -> Result<Report> {
+    pub fn run(&self, engine: &AnyEngine, progress: &mut dyn Progress) -> Result<Report> {
         let method = self.method()?;
         let data = self.config.open()?;
         let forget = self.config.forget.first().ok_or(Error::Missing {
@@ -155,7 +155,6 @@ impl Unlearn {
         let seed = self.config.seeds[0];
         let case = forget.case(&data, seed)?;
         let start = Start::find(self, data)?;
-        let engine = CpuEngine::new(Some(threads))?;
         let bench = &start.bench;
         let task = Task {
             feed: &bench.train,
@@ -168,7 +167,7 @@ impl Unlearn {
             network: &bench.network,
             recipe: &self.config.train,
             seed,
-            engine: &engine,
+            engine,
         };
         let clock = Instant::now();
         let unlearned = method.unlearn(&task, &mut Phase("unlearning", progress))?;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use muso_models::Architecture;
 
+use super::Machine;
 use super::compare::{Compared, Setting, run};
 use super::config::{Config, Data, Forget, Net};
 use crate::data::images::{Augment, Kind};
@@ -198,7 +199,7 @@ pub fn reproduce(
     path: Option<&PathBuf>,
     seeds: &[u64],
     command: &str,
-    threads: usize,
+    machine: Machine<'_>,
     progress: &mut dyn Progress,
 ) -> Result<Compared> {
     let parts = table.parts();
@@ -222,7 +223,7 @@ pub fn reproduce(
             paper: Some((table.number(), part.dataset)),
             ..Setting::default()
         };
-        let next = run(&config, setting, threads, progress)?;
+        let next = run(&config, setting, machine, progress)?;
         whole = Some(match whole {
             Some(before) => before.join(next),
             None => next,

@@ -1,0 +1,202 @@
+// An M×N tile of a product on the f64 tensor cores (mma.m8n8k4, compute capability 8.0).
+//
+// Four warps, each with 32 rows and 32 or 16 columns of the tile. Panels of K = 16 steps come in their own element
+// type by cp.async, `kStages` of them in flight, and are widened when a fragment is read: a conversion for 256 products.
+// Rows that do not start at a multiple of 16 bytes are copied element by element instead.
+//
+// Shared layout: [k][o] for OuterAdjacent, [o][k] for InnerAdjacent, padded so that the 8×4 elements that a warp reads
+// for a fragment lie in different banks (a static_assert checks it).
+//
+// The f64 tensor cores round each product-sum as f64; only the order of the four terms within a step is theirs.
+#pragma once
+
+#include <type_traits>
+
+#include "async.cuh"
+#include "product_fma.cuh"
+
+namespace muso {
+
+__device__ __forceinline__ void mma_f64(double (&c)[2], double a, double b) {
+  asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+      : "+d"(c[0]), "+d"(c[1])
+      : "d"(a), "d"(b));
+}
+
+// Whether `count` reads of `bytes` bytes, `pitch` bytes apart, lie in different banks.
+constexpr bool lines_meet_no_bank(int count, int bytes, int pitch) {
+  for (int i = 0; i < count; ++i)
+    for (int j = 0; j < i; ++j) {
+      const int distance = (i - j) * pitch % 128;
+      if (distance < bytes || 128 - distance < bytes) return false;
+    }
+  return true;
+}
+
+template <int M, int N, class A, class B>
+class Dmma {
+ public:
+  static constexpr int K = 16;
+
+ private:
+  // Pitch, in elements, of a panel of `W` outer elements.
+  template <class Operand, int W>
+  struct Panel {
+    using T = typename Operand::Raw;
+    static constexpr bool kOuter = Operand::kOuterAdjacent;
+    static constexpr int kLines = kOuter ? K : W;
+    static constexpr int kLength = kOuter ? W : K;
+    static constexpr int kPadding = sizeof(T) == 8 ? 4 : sizeof(T) == 4 ? (kOuter ? 8 : 4) : 8;
+    static constexpr int kPitch = kLength + kPadding;
+    static constexpr int kChunk = 16 / sizeof(T);
+    static constexpr int kChunks = kLength / kChunk;
+    // What one pass of a fragment's 8 × 4 reads takes from a line; 8-byte elements go half a warp at a time.
+    static constexpr int kOuterRead = sizeof(T) == 8 ? 4 : 8;
+    static constexpr int kRead = (kOuter ? kOuterRead : 4) * static_cast<int>(sizeof(T));
+    static constexpr int kBytes = kPitch * static_cast<int>(sizeof(T));
+    static_assert(kBytes % 16 == 0, "cp.async writes 16 bytes");
+    static_assert(lines_meet_no_bank(kOuter ? 4 : kOuterRead, kRead, kBytes), "bank conflict");
+
+    T elements[kLines][kPitch];
+
+    __device__ double at(int o, int k) const { return widen(kOuter ? elements[k][o] : elements[o][k]); }
+
+    // Starts the copy of elements (o0.., k0..), of which `left` steps exist. Aligned rows go in chunks of 16 bytes, cut
+    // where the data ends.
+    __device__ void load(const Operand& operand, bool aligned, int64_t o0, int64_t k0, int left) {
+      const int64_t beyond = operand.outer - o0;
+      const int exist = static_cast<int>(beyond < 0 ? 0 : beyond < W ? beyond : W);
+      const int lines = kOuter ? left : exist, length = kOuter ? exist : left;
+      if (aligned) {
+#pragma unroll
+        for (int turn = 0; turn < ceil_div(kLines * kChunks, TILE_THREADS); ++turn) {
+          const int e = threadIdx.x + turn * TILE_THREADS;
+          const int line = e / kChunks, place = e % kChunks * kChunk;
+          const int count = line < lines ? min(max(length - place, 0), kChunk) : 0;
+          const T* from = count > 0 ? address(operand, o0, k0, line, place) : operand.base;
+          if (line < kLines) copy_async(&elements[line][place], from, count * static_cast<int>(sizeof(T)));
+        }
+      } else {
+#pragma unroll 1
+        for (int e = threadIdx.x; e < kLines * kLength; e += TILE_THREADS) {
+          const int line = e / kLength, place = e % kLength;
+          const bool exists = line < lines && place < length;
+          elements[line][place] = exists ? *address(operand, o0, k0, line, place) : T{};
+        }
+      }
+    }
+
+    __device__ static const T* address(const Operand& operand, int64_t o0, int64_t k0, int line, int place) {
+      return operand.at(o0 + (kOuter ? place : line), k0 + (kOuter ? line : place));
+    }
+  };
+
+  using PanelA = Panel<A, M>;
+  using PanelB = Panel<B, N>;
+  static constexpr int kStageBytes = sizeof(PanelA) + sizeof(PanelB);
+  static constexpr int kStages = 3 * kStageBytes <= 48 * 1024 ? 3 : 2;
+  static constexpr int kWarpsX = N >= 64 ? 2 : 1;
+  static constexpr int kWarpsY = TILE_THREADS / 32 / kWarpsX;
+  static constexpr int kWarpRows = M / kWarpsY;
+  static constexpr int kWarpCols = N / kWarpsX;
+  static constexpr int kTilesY = kWarpRows / 8;
+  static constexpr int kTilesX = kWarpCols / 8;
+
+ public:
+  struct alignas(16) Shared {
+    PanelA a[kStages];
+    PanelB b[kStages];
+  };
+  static_assert(sizeof(Shared) <= 48 * 1024, "static shared memory");
+
+  __device__ explicit Dmma(Shared& shared) : shared_(shared) { clear(); }
+
+  __device__ void clear() {
+#pragma unroll
+    for (int y = 0; y < kTilesY; ++y)
+#pragma unroll
+      for (int x = 0; x < kTilesX; ++x) sums_[y][x][0] = sums_[y][x][1] = 0.0;
+  }
+
+  // As Fma::accumulate. With `same`, what lies wholly above the diagonal is left out.
+  template <class Observer = NoObserver>
+  __device__ void accumulate(const A& a, int64_t a0, const B& b, int64_t b0, int64_t k_begin, int64_t k_end,
+                             bool negate = false, bool same = false, const Observer& observe = {}) {
+    const bool aligned_a = rows_aligned(a.base, a.pitch);
+    const bool aligned_b = rows_aligned(b.base, b.pitch);
+    const int depth = static_cast<int>(k_end - k_begin);
+    const auto load = [&](int k, int slot) {
+      if (k < depth) {
+        shared_.a[slot].load(a, aligned_a, a0, k_begin + k, depth - k);
+        if (!same) shared_.b[slot].load(b, aligned_b, b0, k_begin + k, depth - k);
+      }
+      commit_copies();
+    };
+    const bool idle = same && first_col() >= first_row() + kWarpRows;
+#pragma unroll
+    for (int stage = 0; stage < kStages - 1; ++stage) load(stage * K, stage);
+    int used = 0, filled = kStages - 1;
+#pragma unroll 1
+    for (int k = 0; k < depth; k += K) {
+      wait_for_copies<kStages - 2>();
+      __syncthreads();
+      load(k + (kStages - 1) * K, filled);
+      const PanelA& panel_a = shared_.a[used];
+      if constexpr (std::is_same_v<PanelA, PanelB>) {
+        const PanelB& panel_b = same ? panel_a : shared_.b[used];
+        use(panel_a, panel_b, negate, idle, observe);
+      } else {
+        use(panel_a, shared_.b[used], negate, idle, observe);
+      }
+      used = used + 1 == kStages ? 0 : used + 1;
+      filled = filled + 1 == kStages ? 0 : filled + 1;
+    }
+    wait_for_copies<0>();
+    __syncthreads();
+  }
+
+  template <class Visitor>
+  __device__ void each(const Visitor& visit) const {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int y = 0; y < kTilesY; ++y)
+#pragma unroll
+      for (int x = 0; x < kTilesX; ++x)
+        visit(first_row() + y * 8 + lane / 4, first_col() + x * 8 + lane % 4 * 2,
+              make_double2(sums_[y][x][0], sums_[y][x][1]));
+  }
+
+ private:
+  __device__ static int first_row() { return threadIdx.x / 32 / kWarpsX * kWarpRows; }
+  __device__ static int first_col() { return threadIdx.x / 32 % kWarpsX * kWarpCols; }
+
+  template <class Observer>
+  __device__ void use(const PanelA& a, const PanelB& b, bool negate, bool idle, const Observer& observe) {
+    if (!idle) multiply(a, b, negate);
+    observe([&](int k, int o) { return a.at(o, k); }, [&](int k, int o) { return b.at(o, k); });
+  }
+
+  __device__ void multiply(const PanelA& panel_a, const PanelB& panel_b, bool negate) {
+    const int lane = threadIdx.x % 32, outer = lane / 4, inner = lane % 4;
+#pragma unroll
+    for (int k = 0; k < K; k += 4) {
+      double a[kTilesY], b[kTilesX];
+#pragma unroll
+      for (int y = 0; y < kTilesY; ++y) {
+        a[y] = panel_a.at(first_row() + y * 8 + outer, k + inner);
+        if (negate) a[y] = -a[y];
+      }
+#pragma unroll
+      for (int x = 0; x < kTilesX; ++x) b[x] = panel_b.at(first_col() + x * 8 + outer, k + inner);
+#pragma unroll
+      for (int y = 0; y < kTilesY; ++y)
+#pragma unroll
+        for (int x = 0; x < kTilesX; ++x) mma_f64(sums_[y][x], a[y], b[x]);
+    }
+  }
+
+  Shared& shared_;
+  double sums_[kTilesY][kTilesX][2];
+};
+
+}  // namespace muso

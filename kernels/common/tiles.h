@@ -1,0 +1,36 @@
+/* Tile sizes: the one place that both sides read.
+ *
+ * CUDA includes this header; build.rs turns every `#define NAME number` below into `pub const NAME: usize`. A line
+ * that is not of this form is ignored there, so keep expressions out.
+ */
+#ifndef MUSO_TILES_H
+#define MUSO_TILES_H
+
+/* Rows of Z whose sum is formed from zero before it is added to G: the unit of every sum over rows, and the longest
+ * run of f32 accumulation on the tensor cores. Results depend on it, so it is part of what a version computes. */
+#define ROW_BLOCK 512
+
+/* Side of a square tile of the f64 products (gram, kernel matrix, features, trailing update). */
+#define TILE 64
+/* Side of a tile of the f16/bf16 tensor-core Gram. */
+#define TILE_HALF 128
+/* Rows and columns of a tile of the products with few columns (cross sums, projection, solves). */
+#define TALL_ROWS 128
+#define TALL_COLS 16
+/* Columns of a block of the Cholesky factor, and of a diagonal block that the solve inverts. */
+#define FACTOR_BLOCK 64
+
+/* Threads of a block in every tiled kernel, in the f16/bf16 Gram, in the factor's diagonal and panel kernels, and in
+ * the kernels that go over elements. */
+#define TILE_THREADS 128
+#define HALF_THREADS 256
+#define DIAGONAL_THREADS 256
+#define PANEL_THREADS 64
+#define ELEMENT_THREADS 256
+/* Side of the thread block of a plain twin, a thread an element. */
+#define PLAIN_SIDE 16
+/* Side of a tile that the mirror kernel transposes, and rows of threads that do it. */
+#define MIRROR_TILE 32
+#define MIRROR_ROWS 8
+
+#endif

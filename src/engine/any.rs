@@ -1,0 +1,152 @@
+//! The engine of a program: which device is known only when it runs.
+
+use super::{CpuEngine, Engine, Matrix, Rows, Sums, SumsSpec, Targets};
+use crate::error::Result;
+
+#[cfg(feature = "cuda")]
+use super::CudaEngine;
+
+/// One engine type for all devices, so that code that is not generic can name it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum AnyEngine {
+    /// The processor.
+    Cpu(CpuEngine),
+    /// An NVIDIA GPU, or the virtual one.
+    #[cfg(feature = "cuda")]
+    Cuda(CudaEngine),
+}
+
+/// Sums in progress on one of the devices.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AnyAccumulator {
+    /// On the processor.
+    Cpu(<CpuEngine as Engine>::Accumulator),
+    /// On the GPU.
+    #[cfg(feature = "cuda")]
+    Cuda(<CudaEngine as Engine>::Accumulator),
+}
+
+/// A Cholesky factor on one of the devices.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AnyFactor {
+    /// On the processor.
+    Cpu(<CpuEngine as Engine>::Factor),
+    /// On the GPU.
+    #[cfg(feature = "cuda")]
+    Cuda(<CudaEngine as Engine>::Factor),
+}
+
+impl AnyEngine {
+    /// The engine that one of several workers uses while the others use theirs: a thread of the processor each, or the
+    /// one GPU, whose work is queued.
+    pub fn for_worker(&self) -> Result<Self> {
+        match self {
+            Self::Cpu(_) => Ok(Self::Cpu(CpuEngine::new(Some(1))?)),
+            #[cfg(feature = "cuda")]
+            Self::Cuda(engine) => Ok(Self::Cuda(engine.clone())),
+        }
+    }
+}
+
+impl From<CpuEngine> for AnyEngine {
+    fn from(engine: CpuEngine) -> Self {
+        Self::Cpu(engine)
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl From<CudaEngine> for AnyEngine {
+    fn from(engine: CudaEngine) -> Self {
+        Self::Cuda(engine)
+    }
+}
+
+/// Calls the engine that is there.
+macro_rules! on_device {
+    ($any:expr, $engine:ident => $call:expr) => {
+        match $any {
+            AnyEngine::Cpu($engine) => $call,
+            #[cfg(feature = "cuda")]
+            AnyEngine::Cuda($engine) => $call,
+        }
+    };
+    // The same with an accumulator or a factor, which must be of that engine's making.
+    ($any:expr, $engine:ident, $kind:ident($state:ident) = $from:expr => $call:expr) => {
+        match ($any, $from) {
+            (AnyEngine::Cpu($engine), $kind::Cpu($state)) => $call,
+            #[cfg(feature = "cuda")]
+            (AnyEngine::Cuda($engine), $kind::Cuda($state)) => $call,
+            #[cfg(feature = "cuda")]
+            _ => panic!("{} of another engine", stringify!($kind)),
+        }
+    };
+}
+
+impl Engine for AnyEngine {
+    type Accumulator = AnyAccumulator;
+    type Factor = AnyFactor;
+
+    fn describe(&self) -> String {
+        on_device!(self, engine => engine.describe())
+    }
+
+    fn accumulator(&self, spec: SumsSpec) -> Result<AnyAccumulator> {
+        Ok(match self {
+            Self::Cpu(engine) => AnyAccumulator::Cpu(engine.accumulator(spec)?),
+            #[cfg(feature = "cuda")]
+            Self::Cuda(engine) => AnyAccumulator::Cuda(engine.accumulator(spec)?),
+        })
+    }
+
+    fn accumulate(
+        &self,
+        sums: &mut AnyAccumulator,
+        rows: Rows<'_>,
+        targets: Targets<'_>,
+    ) -> Result<()> {
+        on_device!(self, engine, AnyAccumulator(sums) = sums => engine.accumulate(sums, rows, targets))
+    }
+
+    fn finish(&self, sums: AnyAccumulator) -> Result<Sums> {
+        on_device!(self, engine, AnyAccumulator(sums) = sums => engine.finish(sums))
+    }
+
+    fn kernel_matrix(&self, left: Rows<'_>, right: Rows<'_>, bias: bool) -> Result<Matrix> {
+        on_device!(self, engine => engine.kernel_matrix(left, right, bias))
+    }
+
+    fn project(&self, rows: Rows<'_>, weights: &Matrix) -> Result<Matrix> {
+        on_device!(self, engine => engine.project(rows, weights))
+    }
+
+    fn project_argmax(&self, rows: Rows<'_>, weights: &Matrix) -> Result<Vec<u32>> {
+        on_device!(self, engine => engine.project_argmax(rows, weights))
+    }
+
+    fn pull_back(&self, rows: Rows<'_>, coefficients: &Matrix, bias: bool) -> Result<Matrix> {
+        on_device!(self, engine => engine.pull_back(rows, coefficients, bias))
+    }
+
+    fn factor(&self, matrix: &Matrix, ridge: f64) -> Result<AnyFactor> {
+        Ok(match self {
+            Self::Cpu(engine) => AnyFactor::Cpu(engine.factor(matrix, ridge)?),
+            #[cfg(feature = "cuda")]
+            Self::Cuda(engine) => AnyFactor::Cuda(engine.factor(matrix, ridge)?),
+        })
+    }
+
+    fn pivots(&self, factor: &AnyFactor) -> (f64, f64) {
+        on_device!(self, engine, AnyFactor(factor) = factor => engine.pivots(factor))
+    }
+
+    fn solve(&self, factor: &AnyFactor, rhs: &Matrix) -> Result<Matrix> {
+        on_device!(self, engine, AnyFactor(factor) = factor => engine.solve(factor, rhs))
+    }
+
+    fn inverse_diagonal(&self, factor: &AnyFactor) -> Result<Vec<f64>> {
+        on_device!(self, engine, AnyFactor(factor) = factor => engine.inverse_diagonal(factor))
+    }
+}

@@ -1,0 +1,276 @@
+//! Sums over rows: G ± ZᵀZ and S ± ZᵀY, added to what is there. The host side of `kernels/gram.cu`.
+//!
+//! Rows count in blocks of [`ROW_BLOCK`] from the first row of a call, and a block's sum is formed before it is added:
+//! calls whose lengths are multiples of it, but for the last, give the bytes of one call with all rows.
+
+use super::matrix::{DeviceMatrix, Feature, Value, View, ViewMut};
+use super::module::table::{
+    HALF_THREADS, MIRROR_ROWS, MIRROR_TILE, PLAIN_SIDE, TALL_COLS, TALL_ROWS, TILE, TILE_HALF,
+    TILE_THREADS,
+};
+use super::module::{Arg, Geometry, Technique, launch, require, triangle};
+use super::stream::Stream;
+use crate::error::Result;
+
+pub use super::module::table::ROW_BLOCK;
+
+/// Partial sums of a split launch take at most this many bytes.
+const PARTIAL_BYTES: usize = 64 << 20;
+/// Row blocks that a launch may have: a limit of the grid.
+const MOST_BLOCKS: usize = 65_535;
+
+/// What rows map to in S = ZᵀY.
+#[derive(Clone, Copy, Debug)]
+pub enum Labels<'a> {
+    /// A class each, as a 1 × rows matrix; stands for the one-hot row. One outside the targets counts for nothing.
+    Classes(View<'a, i64>),
+    /// A row of values each.
+    F32(View<'a, f32>),
+    /// A row of values each.
+    F64(View<'a, f64>),
+}
+
+/// Lower triangle of G += sign · ZᵀZ, for G of order features, or features + 1 with a bias: one more feature that is
+/// always 1.
+pub fn update<T: Feature>(
+    stream: &Stream,
+    technique: Technique,
+    rows: View<'_, T>,
+    bias: bool,
+    sign: f64,
+    mut gram: ViewMut<'_, f64>,
+) -> Result<()> {
+    let (features, order) = (rows.cols(), rows.cols() + usize::from(bias));
+    require("G", &gram, (order, order))?;
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let (across, block) = match technique {
+        Technique::Plain => ([order.div_ceil(PLAIN_SIDE); 2], [PLAIN_SIDE; 2]),
+        Technique::Mma => (
+            [triangle(features.div_ceil(TILE_HALF)), 1],
+            [HALF_THREADS, 1],
+        ),
+        Technique::Fma | Technique::Dmma => {
+            ([triangle(features.div_ceil(TILE)), 1], [TILE_THREADS, 1])
+        }
+    };
+    let name = format!("gram_syrk_{}_{}", T::NAME, technique.name());
+    let (out, pitch) = (Arg::from(gram.as_view()), gram.pitch());
+    let sum = Sum {
+        tiles: across[0] * across[1],
+        lower: true,
+        sign,
+    };
+    sum.by_row_blocks(stream, rows.rows(), &mut gram, |part| {
+        let z = rows.block((part.first, 0), (part.count, features));
+        let grid = match technique {
+            Technique::Plain => [across[0], across[1], part.depth],
+            _ => [across[0], part.depth, 1],
+        };
+        let args = [
+            z.into(),
+            z.pitch().into(),
+            z.rows().into(),
+            features.into(),
+            bias.into(),
+            sign.into(),
+            out,
+            pitch.into(),
+            part.partials,
+        ];
+        let shape = format_args!("Z {}x{features}, G {order}x{order}", z.rows());
+        let geometry = Geometry::new(grid, block);
+        // SAFETY: the arguments are the kernel's. It reads the rows of `z` and writes the lower triangle of G, whose
+        // order was checked above, or the partial sums that `by_row_blocks` has allocated for these row blocks.
+        unsafe { launch(stream, &name, geometry, &shape, &args) }
+    })
+}
+
+/// S += sign · ZᵀY, for S of (features + bias) × targets.
+pub fn cross<T: Feature>(
+    stream: &Stream,
+    technique: Technique,
+    rows: View<'_, T>,
+    bias: bool,
+    labels: Labels<'_>,
+    sign: f64,
+    mut sums: ViewMut<'_, f64>,
+) -> Result<()> {
+    let (features, order, targets) = (rows.cols(), rows.cols() + usize::from(bias), sums.cols());
+    require("ZᵀY", &sums, (order, targets))?;
+    match labels {
+        Labels::Classes(y) => require("classes", &y, (1, rows.rows()))?,
+        Labels::F32(y) => require("targets", &y, (rows.rows(), targets))?,
+        Labels::F64(y) => require("targets", &y, (rows.rows(), targets))?,
+    }
+    if rows.is_empty() || targets == 0 {
+        return Ok(());
+    }
+    let (technique, across, block) = match technique {
+        Technique::Plain => (
+            technique,
+            [targets.div_ceil(PLAIN_SIDE), order.div_ceil(PLAIN_SIDE)],
+            [PLAIN_SIDE; 2],
+        ),
+        // Few columns: bound by reading Z, which tensor cores do not make faster.
+        _ => (
+            Technique::Fma,
+            [features.div_ceil(TALL_ROWS), targets.div_ceil(TALL_COLS)],
+            [TILE_THREADS, 1],
+        ),
+    };
+    let kind = match labels {
+        Labels::Classes(_) => "class",
+        Labels::F32(_) => f32::NAME,
+        Labels::F64(_) => f64::NAME,
+    };
+    let name = format!("gram_cross_{}_{kind}_{}", T::NAME, technique.name());
+    let (out, pitch) = (Arg::from(sums.as_view()), sums.pitch());
+    let sum = Sum {
+        tiles: across[0] * across[1],
+        lower: false,
+        sign,
+    };
+    sum.by_row_blocks(stream, rows.rows(), &mut sums, |part| {
+        let (first, count) = (part.first, part.count);
+        let z = rows.block((first, 0), (count, features));
+        let (y, y_pitch): (Arg, usize) = match labels {
+            Labels::Classes(y) => (y.block((0, first), (1, count)).into(), 0),
+            Labels::F32(y) => (y.block((first, 0), (count, targets)).into(), y.pitch()),
+            Labels::F64(y) => (y.block((first, 0), (count, targets)).into(), y.pitch()),
+        };
+        let args = [
+            z.into(),
+            z.pitch().into(),
+            count.into(),
+            features.into(),
+            bias.into(),
+            y,
+            y_pitch.into(),
+            targets.into(),
+            sign.into(),
+            out,
+            pitch.into(),
+            part.partials,
+        ];
+        let shape = format_args!("Z {count}x{features}, targets {targets}");
+        let geometry = Geometry::new([across[0], across[1], part.depth], block);
+        // SAFETY: the arguments are the kernel's. It reads the rows of `z` and `y`, which were checked to be as many,
+        // and writes S, whose shape was checked, or the partial sums that `by_row_blocks` has allocated.
+        unsafe { launch(stream, &name, geometry, &shape, &args) }
+    })
+}
+
+/// Copies the lower triangle of a square matrix to the upper one.
+pub fn mirror(stream: &Stream, matrix: ViewMut<'_, f64>) -> Result<()> {
+    let n = matrix.rows();
+    require("matrix to mirror", &matrix, (n, n))?;
+    if n == 0 {
+        return Ok(());
+    }
+    let side = n.div_ceil(MIRROR_TILE);
+    let geometry = Geometry::new([side, side, 1], [MIRROR_TILE, MIRROR_ROWS]);
+    let args = [matrix.as_view().into(), matrix.pitch().into(), n.into()];
+    // SAFETY: the arguments are the kernel's, which stays inside the n × n matrix.
+    unsafe {
+        launch(
+            stream,
+            "gram_mirror_f64",
+            geometry,
+            &format_args!("{n}x{n}"),
+            &args,
+        )
+    }
+}
+
+/// How a sum over rows is spread over the device.
+struct Sum {
+    /// Thread blocks that one row block keeps busy.
+    tiles: usize,
+    /// Whether only the lower triangle counts.
+    lower: bool,
+    sign: f64,
+}
+
+/// Some of the rows, in one launch.
+struct Part {
+    first: usize,
+    count: usize,
+    /// Where each row block's sum goes, or null: a thread block then walks the row blocks and adds to the result.
+    partials: Arg,
+    /// Row blocks side by side.
+    depth: usize,
+}
+
+impl Sum {
+    /// Cuts the rows into launches. Where the result has too few tiles to fill the device, row blocks are summed side by
+    /// side and folded afterwards, in the same order and so to the same bytes.
+    fn by_row_blocks(
+        &self,
+        stream: &Stream,
+        rows: usize,
+        out: &mut ViewMut<'_, f64>,
+        launch_part: impl Fn(Part) -> Result<()>,
+    ) -> Result<()> {
+        let blocks = rows.div_ceil(ROW_BLOCK);
+        let part_values = out.rows() * out.pitch();
+        let busy = 2 * stream.context().properties().multiprocessors as usize;
+        let fit = PARTIAL_BYTES / (part_values * size_of::<f64>());
+        let split = blocks > 1 && self.tiles < busy && fit > 1;
+        let most = if split {
+            fit.min(MOST_BLOCKS)
+        } else {
+            MOST_BLOCKS
+        };
+        for block in (0..blocks).step_by(most) {
+            let depth = most.min(blocks - block);
+            let first = block * ROW_BLOCK;
+            let count = (depth * ROW_BLOCK).min(rows - first);
+            if !split {
+                launch_part(Part {
+                    first,
+                    count,
+                    partials: Arg::NULL,
+                    depth: 1,
+                })?;
+                continue;
+            }
+            let partials = DeviceMatrix::<f64>::uninit(stream, 1, depth * part_values)?;
+            launch_part(Part {
+                first,
+                count,
+                partials: partials.view().into(),
+                depth,
+            })?;
+            self.fold(stream, &partials, depth, out)?;
+        }
+        Ok(())
+    }
+
+    /// out += sign · Σ partials, in order.
+    fn fold(
+        &self,
+        stream: &Stream,
+        partials: &DeviceMatrix<f64>,
+        depth: usize,
+        out: &mut ViewMut<'_, f64>,
+    ) -> Result<()> {
+        let (rows, cols) = (out.rows(), out.cols());
+        let grid = [cols.div_ceil(PLAIN_SIDE), rows.div_ceil(PLAIN_SIDE), 1];
+        let args = [
+            partials.view().into(),
+            depth.into(),
+            rows.into(),
+            cols.into(),
+            self.lower.into(),
+            self.sign.into(),
+            out.as_view().into(),
+            out.pitch().into(),
+        ];
+        let geometry = Geometry::new(grid, [PLAIN_SIDE; 2]);
+        let shape = format_args!("{depth} sums of {rows}x{cols}");
+        // SAFETY: the arguments are the kernel's; `partials` holds `depth` matrices of the result's rows and pitch.
+        unsafe { launch(stream, "gram_fold_f64", geometry, &shape, &args) }
+    }
+}

@@ -1,0 +1,962 @@
+//! Accesses to memory by the lanes of a warp: where they go, and what the checks say.
+//!
+//! Every access is *resolved* first: addresses to host pointers, with all checks, notes and counts on the way. Moving
+//! the data is then the same for every space. Warps mostly touch neighbours or all the same place, and each of the two
+//! is checked as one piece.
+
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use super::{
+    block::{Common, Warp},
+    global::Conflict,
+    lanes::{FULL, LANES, Registers, lanes},
+    report::unravel,
+    shared::{Hazard, Manner, passes},
+    step::Worker,
+};
+use crate::{
+    check::Kind,
+    program::{
+        LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW,
+        op::{Access, Fill, List, NONE, Reg},
+    },
+    ptx::Space,
+};
+
+/// What an access does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    Read,
+    Write,
+    Update,
+}
+
+/// Where the lanes' data lies on the host.
+pub(super) struct Resolved {
+    /// The lanes whose access may be made.
+    pub ok: u32,
+    pub pointers: [*mut u8; LANES],
+    /// Writes that are a defect if they change what is there.
+    suspects: Vec<Suspect>,
+}
+
+struct Suspect {
+    lane: usize,
+    pointer: *mut u8,
+    bytes: u32,
+    before: u64,
+    kind: Kind,
+    message: String,
+}
+
+impl Resolved {
+    fn none() -> Self {
+        Self {
+            ok: 0,
+            pointers: [std::ptr::null_mut(); LANES],
+            suspects: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        for lane in lanes(other.ok) {
+            self.pointers[lane] = other.pointers[lane];
+        }
+        self.ok |= other.ok;
+        self.suspects.extend(other.suspects);
+    }
+}
+
+/// The space that a generic address lies in.
+pub(super) fn space_of(address: u64) -> Space {
+    if address.wrapping_sub(SHARED_WINDOW) < WINDOW {
+        Space::Shared
+    } else if address.wrapping_sub(LOCAL_WINDOW) < WINDOW {
+        Space::Local
+    } else if address.wrapping_sub(PARAM_WINDOW) < WINDOW {
+        Space::Param
+    } else {
+        Space::Global
+    }
+}
+
+/// The registers of a vector as elements of at most 8 bytes: one of 16 is two.
+pub(super) fn elements(list: &[Reg], size: u32) -> ([Reg; 8], usize, u32) {
+    let mut out = [NONE; 8];
+    if size == 16 {
+        for (index, &reg) in list.iter().enumerate() {
+            out[2 * index] = reg;
+            out[2 * index + 1] = if reg == NONE { NONE } else { reg + 2 };
+        }
+        return (out, 2 * list.len(), 8);
+    }
+    out[..list.len()].copy_from_slice(list);
+    (out, list.len(), size)
+}
+
+/// Reads up to 8 bytes at a pointer that is aligned to them.
+///
+/// # Safety
+/// The pointer must come from a [`Resolved`] access of at least that size.
+#[inline(always)]
+pub(super) unsafe fn fetch(pointer: *mut u8, size: u32) -> u64 {
+    // SAFETY: resolved pointers are in bounds and aligned, and memory of the device is only used through atomics.
+    unsafe {
+        match size {
+            1 => u64::from((*pointer.cast::<AtomicU8>()).load(Relaxed)),
+            2 => u64::from((*pointer.cast::<AtomicU16>()).load(Relaxed)),
+            4 => u64::from((*pointer.cast::<AtomicU32>()).load(Relaxed)),
+            _ => (*pointer.cast::<AtomicU64>()).load(Relaxed),
+        }
+    }
+}
+
+/// Writes up to 8 bytes at a pointer that is aligned to them.
+///
+/// # Safety
+/// As for [`fetch`], of an access that writes.
+#[inline(always)]
+pub(super) unsafe fn put(pointer: *mut u8, size: u32, value: u64) {
+    // SAFETY: as in `fetch`.
+    unsafe {
+        match size {
+            1 => (*pointer.cast::<AtomicU8>()).store(value as u8, Relaxed),
+            2 => (*pointer.cast::<AtomicU16>()).store(value as u16, Relaxed),
+            4 => (*pointer.cast::<AtomicU32>()).store(value as u32, Relaxed),
+            _ => (*pointer.cast::<AtomicU64>()).store(value, Relaxed),
+        }
+    }
+}
+
+/// How the addresses of a warp lie.
+enum Shape {
+    /// Each lane's right behind that of the lane before, all lanes active.
+    Run,
+    Same,
+    Scattered,
+}
+
+struct Survey {
+    low: u64,
+    high: u64,
+    /// All bits that are set in any address.
+    bits: u64,
+}
+
+fn survey(addresses: &[u64; LANES], m: u32) -> Survey {
+    let (mut low, mut high, mut bits) = (u64::MAX, 0, 0);
+    if m == FULL {
+        for &address in addresses {
+            low = low.min(address);
+            high = high.max(address);
+            bits |= address;
+        }
+    } else {
+        for lane in lanes(m) {
+            low = low.min(addresses[lane]);
+            high = high.max(addresses[lane]);
+            bits |= addresses[lane];
+        }
+    }
+    Survey { low, high, bits }
+}
+
+fn shape(addresses: &[u64; LANES], m: u32, bytes: u64, survey: &Survey) -> Shape {
+    if survey.low == survey.high {
+        return Shape::Same;
+    }
+    if m == FULL && survey.high - survey.low == bytes * (LANES as u64 - 1) {
+        let mut run = true;
+        for lane in 0..LANES {
+            run &= addresses[lane] == survey.low + lane as u64 * bytes;
+        }
+        if run {
+            return Shape::Run;
+        }
+    }
+    Shape::Scattered
+}
+
+/// Distinct 32-byte sectors of the addresses.
+fn sectors(addresses: &[u64; LANES], m: u32) -> u64 {
+    let (mut count, mut last, mut sorted) = (0, u64::MAX, true);
+    for lane in lanes(m) {
+        let sector = addresses[lane] / 32;
+        if last == u64::MAX || sector > last {
+            count += 1;
+            last = sector;
+        } else if sector < last {
+            sorted = false;
+            break;
+        }
+    }
+    if sorted {
+        return count;
+    }
+    let mut list = [u64::MAX; LANES];
+    for (slot, lane) in list.iter_mut().zip(lanes(m)) {
+        *slot = addresses[lane] / 32;
+    }
+    list.sort_unstable();
+    let mut distinct = 0;
+    for i in 0..m.count_ones() as usize {
+        distinct += u64::from(i == 0 || list[i] != list[i - 1]);
+    }
+    distinct
+}
+
+impl Worker<'_> {
+    /// The address of each lane.
+    #[inline(always)]
+    pub(super) fn addresses(&self, r: &Registers, access: &Access) -> [u64; LANES] {
+        let offset = access.offset as u64;
+        if access.base == NONE {
+            [offset; LANES]
+        } else if access.wide {
+            let row = r.row::<u64>(access.base);
+            std::array::from_fn(|i| row[i].wrapping_add(offset))
+        } else {
+            let row = r.row::<u32>(access.base);
+            std::array::from_fn(|i| u64::from(row[i]).wrapping_add(offset))
+        }
+    }
+
+    /// Checks and notes an access of `bytes` a lane (a power of two) and finds where its data lies.
+    #[expect(clippy::too_many_arguments, reason = "who, where, what and how")]
+    pub(super) fn resolve(
+        &mut self,
+        warp: &mut Warp,
+        common: &mut Common,
+        m: u32,
+        pc: u32,
+        access: &Access,
+        addresses: &[u64; LANES],
+        bytes: u32,
+        usage: Use,
+    ) -> Resolved {
+        match access.space {
+            Space::Global => self.global(warp, common, m, pc, access, addresses, bytes, usage),
+            Space::Const => self.global(warp, common, m, pc, access, addresses, bytes, usage),
+            Space::Shared => {
+                let manner = if access.strong || usage == Use::Update {
+                    Manner::Atomic
+                } else {
+                    Manner::Plain
+                };
+                self.shared(warp, common, m, pc, addresses, bytes, usage, manner)
+            }
+            Space::Local => self.local(warp, common, m, pc, addresses, bytes),
+            Space::Param => self.param(warp, common, m, pc, addresses, bytes),
+            Space::Generic => {
+                let mut all = Resolved::none();
+                let mut rest = m;
+                while rest != 0 {
+                    let space = space_of(addresses[rest.trailing_zeros() as usize]);
+                    let here = lanes(rest)
+                        .filter(|&i| space_of(addresses[i]) == space)
+                        .fold(0, |b, i| b | 1 << i);
+                    rest &= !here;
+                    let window = match space {
+                        Space::Shared => SHARED_WINDOW,
+                        Space::Local => LOCAL_WINDOW,
+                        Space::Param => PARAM_WINDOW,
+                        _ => 0,
+                    };
+                    let inside = addresses.map(|a| a.wrapping_sub(window));
+                    let access = Access { space, ..*access };
+                    let part = self.resolve(warp, common, here, pc, &access, &inside, bytes, usage);
+                    if here == m {
+                        return part;
+                    }
+                    all.add(part);
+                }
+                all
+            }
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "who, where, what and how")]
+    fn global(
+        &mut self,
+        warp: &Warp,
+        common: &Common,
+        m: u32,
+        pc: u32,
+        access: &Access,
+        addresses: &[u64; LANES],
+        bytes: u32,
+        usage: Use,
+    ) -> Resolved {
+        let machine = self.machine;
+        let size = u64::from(bytes);
+        let found = survey(addresses, m);
+        let mut resolved = Resolved::none();
+        let whole = if found.bits & (size - 1) == 0 {
+            machine.view.find(
+                &mut self.hints[pc as usize],
+                found.low,
+                found.high.saturating_add(size),
+            )
+        } else {
+            None
+        };
+        let Some(window) = whole else {
+            return self.global_apart(warp, common, m, pc, access, addresses, bytes, usage);
+        };
+        let base = machine.view.windows[window].base;
+        let pointer = machine.view.windows[window].allocation.pointer().cast_mut();
+        resolved.ok = m;
+        for lane in 0..LANES {
+            // Lanes that are switched off get a pointer that nobody follows.
+            resolved.pointers[lane] =
+                pointer.wrapping_add(addresses[lane].wrapping_sub(base) as usize);
+        }
+        let touched = match shape(addresses, m, size, &found) {
+            Shape::Run => {
+                let all = size * LANES as u64;
+                self.note(
+                    warp,
+                    common,
+                    0,
+                    pc,
+                    access,
+                    window,
+                    (found.low, all),
+                    usage,
+                    &mut resolved,
+                );
+                (found.high + size - 1) / 32 - found.low / 32 + 1
+            }
+            Shape::Same => {
+                let lane = m.trailing_zeros() as usize;
+                self.note(
+                    warp,
+                    common,
+                    lane,
+                    pc,
+                    access,
+                    window,
+                    (found.low, size),
+                    usage,
+                    &mut resolved,
+                );
+                1
+            }
+            Shape::Scattered => {
+                let mut last = u64::MAX;
+                for lane in lanes(m) {
+                    if addresses[lane] != last {
+                        last = addresses[lane];
+                        self.note(
+                            warp,
+                            common,
+                            lane,
+                            pc,
+                            access,
+                            window,
+                            (last, size),
+                            usage,
+                            &mut resolved,
+                        );
+                    }
+                }
+                sectors(addresses, m)
+            }
+        };
+        self.count_sectors(access, usage, touched);
+        resolved
+    }
+
+    fn count_sectors(&mut self, access: &Access, usage: Use, touched: u64) {
+        // Constants come from a cache of their own.
+        if access.space != Space::Const {
+            match usage {
+                Use::Read => self.counters.load_sectors += touched,
+                Use::Write => self.counters.store_sectors += touched,
+                Use::Update => self.counters.atomic_sectors += touched,
+            }
+        }
+    }
+
+    /// Lanes that are not all in one allocation, or not all aligned: each on its own.
+    #[cold]
+    #[expect(clippy::too_many_arguments, reason = "who, where, what and how")]
+    fn global_apart(
+        &mut self,
+        warp: &Warp,
+        common: &Common,
+        m: u32,
+        pc: u32,
+        access: &Access,
+        addresses: &[u64; LANES],
+        bytes: u32,
+        usage: Use,
+    ) -> Resolved {
+        let machine = self.machine;
+        let size = u64::from(bytes);
+        let mut resolved = Resolved::none();
+        for lane in lanes(m) {
+            let address = addresses[lane];
+            let who = warp.who(common, lane);
+            if address % size != 0 {
+                self.reports.add(Kind::Misaligned, pc, who, || {
+                    format!("{} of {bytes} bytes at {address:#x}", verb(usage))
+                });
+                continue;
+            }
+            let end = address.saturating_add(size);
+            let Some(window) = machine
+                .view
+                .find(&mut self.hints[pc as usize], address, end)
+            else {
+                let (kind, place) = machine.memory.describe(address, size);
+                self.reports
+                    .add(kind, pc, who, || format!("{} of {place}", verb(usage)));
+                continue;
+            };
+            let w = &machine.view.windows[window];
+            resolved.pointers[lane] = w
+                .allocation
+                .pointer()
+                .cast_mut()
+                .wrapping_add((address - w.base) as usize);
+            resolved.ok |= 1 << lane;
+            self.note(
+                warp,
+                common,
+                lane,
+                pc,
+                access,
+                window,
+                (address, size),
+                usage,
+                &mut resolved,
+            );
+        }
+        let touched = sectors(addresses, resolved.ok);
+        self.count_sectors(access, usage, touched);
+        resolved
+    }
+
+    /// Checks and notes one piece of an allocation.
+    #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "who, where, what and how")]
+    fn note(
+        &mut self,
+        warp: &Warp,
+        common: &Common,
+        lane: usize,
+        pc: u32,
+        access: &Access,
+        window: usize,
+        (start, bytes): (u64, u64),
+        usage: Use,
+        resolved: &mut Resolved,
+    ) {
+        let view = &self.machine.view;
+        let w = &view.windows[window];
+        let offset = start - w.base;
+        let strong = access.strong || usage == Use::Update;
+        let stand = &common.stand;
+        if usage != Use::Write {
+            if let Some(written) = w.allocation.written() {
+                let missing = if bytes <= 32 {
+                    (!written.has_within(offset, bytes)).then_some(offset)
+                } else {
+                    written.first_missing(offset, offset + bytes)
+                };
+                if let Some(missing) = missing {
+                    self.uninitialised(
+                        warp,
+                        common,
+                        lane,
+                        pc,
+                        w.base + missing,
+                        access.size,
+                        start,
+                        w.base,
+                    );
+                }
+            }
+            if let Some(conflict) = view.note_read(window, offset, bytes, stand, strong) {
+                let lane = lane
+                    + ((conflict.offset.saturating_sub(offset)) / (bytes / LANES as u64).max(1))
+                        as usize;
+                let lane = if bytes > 32 {
+                    lane.min(LANES - 1)
+                } else {
+                    lane
+                };
+                let message = self.conflict_message("reads", conflict, w.base, common);
+                self.reports
+                    .add(Kind::GlobalRace, pc, warp.who(common, lane), || message);
+            }
+        }
+        if usage != Use::Read {
+            if let Some(written) = w.allocation.written() {
+                if bytes <= 32 {
+                    written.set_within(offset, bytes);
+                } else {
+                    written.set(offset, offset + bytes);
+                }
+            }
+            if let Some(conflict) = view.note_write(window, offset, bytes, stand, strong) {
+                let message = self.conflict_message("writes", conflict, w.base, common);
+                let size = 1 << self.machine.code.global_granule;
+                let at = conflict.offset / size * size;
+                let pointer = w.allocation.pointer().cast_mut().wrapping_add(at as usize);
+                resolved.suspects.push(Suspect {
+                    lane,
+                    pointer,
+                    bytes: size as u32,
+                    // SAFETY: the granule lies in the allocation, which is a multiple of 8 bytes on the host.
+                    before: unsafe { fetch(pointer, size as u32) },
+                    kind: Kind::GlobalRace,
+                    message,
+                });
+            }
+        }
+    }
+
+    #[cold]
+    #[expect(clippy::too_many_arguments, reason = "who, where and what")]
+    fn uninitialised(
+        &mut self,
+        warp: &Warp,
+        common: &Common,
+        lane: usize,
+        pc: u32,
+        missing: u64,
+        size: u32,
+        start: u64,
+        base: u64,
+    ) {
+        // In a run of all lanes the first bad byte tells the lane.
+        let lane = (lane + ((missing - start) / u64::from(size.max(1))) as usize).min(LANES - 1);
+        self.reports.add(
+            Kind::UninitialisedGlobal,
+            pc,
+            warp.who(common, lane),
+            || {
+                format!(
+                    "{size} bytes at {missing:#x}, byte {} of its allocation, were never written",
+                    missing - base
+                )
+            },
+        );
+    }
+
+    #[cold]
+    fn conflict_message(
+        &self,
+        does: &str,
+        conflict: Conflict,
+        base: u64,
+        common: &Common,
+    ) -> String {
+        let grid = self.machine.launch.grid;
+        let ([x, y, z], [ox, oy, oz]) = (common.index, unravel(u64::from(conflict.other), grid));
+        let did = if conflict.other_wrote {
+            "wrote"
+        } else {
+            "read"
+        };
+        format!(
+            "block ({x},{y},{z}) {does} address {:#x}, which block ({ox},{oy},{oz}) {did} in the same launch, with nothing to order them",
+            base + conflict.offset
+        )
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "who, where, what and how")]
+    pub(super) fn shared(
+        &mut self,
+        warp: &Warp,
+        common: &mut Common,
+        m: u32,
+        pc: u32,
+        addresses: &[u64; LANES],
+        bytes: u32,
+        usage: Use,
+        manner: Manner,
+    ) -> Resolved {
+        let size = u64::from(bytes);
+        let limit = u64::from(common.shared.bytes);
+        let found = survey(addresses, m);
+        let mut resolved = Resolved::none();
+        resolved.ok = m;
+        if found.bits & (size - 1) != 0 || found.high.saturating_add(size) > limit {
+            for lane in lanes(m) {
+                let address = addresses[lane];
+                let kind = if address.saturating_add(size) > limit {
+                    Kind::OutOfBounds
+                } else if address % size != 0 {
+                    Kind::Misaligned
+                } else {
+                    continue;
+                };
+                resolved.ok &= !(1 << lane);
+                self.reports.add(kind, pc, warp.who(common, lane), || {
+                    format!(
+                        "{} of {bytes} bytes at {address:#x} of {limit} bytes of shared memory",
+                        verb(usage)
+                    )
+                });
+            }
+        }
+        let ok = resolved.ok;
+        if ok == 0 {
+            return resolved;
+        }
+        let pointer = common.shared.pointer();
+        let offsets: [u32; LANES] = std::array::from_fn(|i| addresses[i] as u32);
+        for lane in 0..LANES {
+            resolved.pointers[lane] = pointer.wrapping_add(offsets[lane] as usize);
+        }
+        self.counters.shared_requests += 1;
+        let fewest = u64::from(bytes.div_ceil(4)).max(1);
+        match shape(addresses, ok, size, &found) {
+            Shape::Run => {
+                self.counters.shared_passes += fewest;
+                self.note_shared(
+                    warp,
+                    common,
+                    0,
+                    pc,
+                    (offsets[0], bytes * LANES as u32),
+                    usage,
+                    manner,
+                    &mut resolved,
+                );
+            }
+            _ => {
+                let (taken, least) = passes(&offsets, ok, bytes);
+                self.counters.shared_passes += taken;
+                self.counters.bank_conflicts += taken - least;
+                let mut last = u32::MAX;
+                for lane in lanes(ok) {
+                    if offsets[lane] != last {
+                        last = offsets[lane];
+                        self.note_shared(
+                            warp,
+                            common,
+                            lane,
+                            pc,
+                            (last, bytes),
+                            usage,
+                            manner,
+                            &mut resolved,
+                        );
+                    }
+                }
+            }
+        }
+        resolved
+    }
+
+    #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "who, where, what and how")]
+    fn note_shared(
+        &mut self,
+        warp: &Warp,
+        common: &mut Common,
+        lane: usize,
+        pc: u32,
+        (offset, bytes): (u32, u32),
+        usage: Use,
+        manner: Manner,
+        resolved: &mut Resolved,
+    ) {
+        if usage != Use::Write
+            && let Some(hazard) = common.shared.note_read(warp.id, offset, bytes, manner)
+        {
+            let message = hazard_message("reads", &hazard, warp.id);
+            self.reports
+                .add(hazard.kind, pc, warp.who(common, lane), || message);
+        }
+        if usage != Use::Read
+            && let Some(hazard) = common.shared.note_write(warp.id, offset, bytes, manner)
+        {
+            let message = hazard_message("writes", &hazard, warp.id);
+            if hazard.kind == Kind::SharedRace && manner == Manner::Plain {
+                let size = 1u32 << self.machine.code.shared_granule;
+                let pointer = common.shared.pointer().wrapping_add(hazard.offset as usize);
+                resolved.suspects.push(Suspect {
+                    lane,
+                    pointer,
+                    bytes: size,
+                    // SAFETY: the granule lies in shared memory, which is a multiple of 8 bytes on the host.
+                    before: unsafe { fetch(pointer, size) },
+                    kind: Kind::SharedRace,
+                    message,
+                });
+            } else {
+                self.reports
+                    .add(hazard.kind, pc, warp.who(common, lane), || message);
+            }
+        }
+    }
+
+    fn local(
+        &mut self,
+        warp: &mut Warp,
+        common: &Common,
+        m: u32,
+        pc: u32,
+        addresses: &[u64; LANES],
+        bytes: u32,
+    ) -> Resolved {
+        let frame = u64::from(self.machine.code.frame);
+        let pointer = warp.local.as_mut_ptr().cast::<u8>();
+        let mut resolved = Resolved::none();
+        for lane in lanes(m) {
+            let address = addresses[lane];
+            let kind = if address.saturating_add(u64::from(bytes)) > frame {
+                Kind::OutOfBounds
+            } else if address % u64::from(bytes) != 0 {
+                Kind::Misaligned
+            } else {
+                resolved.ok |= 1 << lane;
+                resolved.pointers[lane] =
+                    pointer.wrapping_add(lane * frame as usize + address as usize);
+                continue;
+            };
+            self.reports.add(kind, pc, warp.who(common, lane), || {
+                format!("{bytes} bytes at {address:#x} of {frame} bytes of local memory")
+            });
+        }
+        resolved
+    }
+
+    fn param(
+        &mut self,
+        warp: &Warp,
+        common: &Common,
+        m: u32,
+        pc: u32,
+        addresses: &[u64; LANES],
+        bytes: u32,
+    ) -> Resolved {
+        let limit = self.machine.param_bytes as u64;
+        let pointer = self.machine.params.as_ptr().cast::<u8>().cast_mut();
+        let mut resolved = Resolved::none();
+        for lane in lanes(m) {
+            let address = addresses[lane];
+            if address % u64::from(bytes) == 0 && address.saturating_add(u64::from(bytes)) <= limit
+            {
+                resolved.ok |= 1 << lane;
+                resolved.pointers[lane] = pointer.wrapping_add(address as usize);
+            } else {
+                self.reports
+                    .add(Kind::OutOfBounds, pc, warp.who(common, lane), || {
+                        format!("{bytes} bytes at {address:#x} of {limit} bytes of parameters")
+                    });
+            }
+        }
+        resolved
+    }
+
+    /// Reports the writes that were to be judged by what they change.
+    pub(super) fn settle(&mut self, warp: &Warp, common: &Common, pc: u32, resolved: Resolved) {
+        for suspect in resolved.suspects {
+            // SAFETY: the pointer was in bounds when the access was resolved, and nothing has been freed since.
+            let now = unsafe { fetch(suspect.pointer, suspect.bytes) };
+            if now != suspect.before {
+                self.reports
+                    .add(suspect.kind, pc, warp.who(common, suspect.lane), || {
+                        suspect.message
+                    });
+            }
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "who, where, what and how")]
+    pub(super) fn load(
+        &mut self,
+        warp: &mut Warp,
+        common: &mut Common,
+        m: u32,
+        pc: u32,
+        access: &Access,
+        d: List,
+        fill: Fill,
+    ) {
+        let list = &self.machine.code.lists[d.start as usize..][..d.len as usize];
+        let addresses = self.addresses(&warp.registers, access);
+        let bytes = access.size * d.len;
+        let resolved = self.resolve(warp, common, m, pc, access, &addresses, bytes, Use::Read);
+        if access.strong && access.space != Space::Shared {
+            self.machine.view.epochs.acquire(&mut common.stand);
+        }
+        let (list, count, size) = elements(list, access.size);
+        for (index, &reg) in list[..count].iter().enumerate() {
+            if reg == NONE {
+                continue;
+            }
+            let offset = index * size as usize;
+            // SAFETY: the access was resolved for all elements.
+            let value =
+                |lane: usize| unsafe { fetch(resolved.pointers[lane].wrapping_add(offset), size) };
+            move_in(&mut warp.registers, resolved.ok, reg, size, fill, value);
+            if resolved.ok != m {
+                // What could not be read is zero.
+                move_in(
+                    &mut warp.registers,
+                    m & !resolved.ok,
+                    reg,
+                    size,
+                    fill,
+                    |_| 0,
+                );
+            }
+        }
+    }
+
+    pub(super) fn store(
+        &mut self,
+        warp: &mut Warp,
+        common: &mut Common,
+        m: u32,
+        pc: u32,
+        access: &Access,
+        a: List,
+    ) {
+        let list = &self.machine.code.lists[a.start as usize..][..a.len as usize];
+        let addresses = self.addresses(&warp.registers, access);
+        let bytes = access.size * a.len;
+        if access.strong && access.space != Space::Shared && (access.release || common.stand.fenced)
+        {
+            self.machine.view.epochs.release(&mut common.stand);
+        }
+        let resolved = self.resolve(warp, common, m, pc, access, &addresses, bytes, Use::Write);
+        let (list, count, size) = elements(list, access.size);
+        if matches!(access.space, Space::Shared | Space::Generic) {
+            self.check_doubles(warp, common, pc, &resolved, &list[..count], size);
+        }
+        for (index, &reg) in list[..count].iter().enumerate() {
+            let offset = index * size as usize;
+            if size == 8 {
+                let row = warp.registers.row::<u64>(reg);
+                for lane in lanes(resolved.ok) {
+                    // SAFETY: the access was resolved for all elements.
+                    unsafe { put(resolved.pointers[lane].wrapping_add(offset), 8, row[lane]) };
+                }
+            } else {
+                let row = warp.registers.row::<u32>(reg);
+                for lane in lanes(resolved.ok) {
+                    // SAFETY: the access was resolved for all elements.
+                    unsafe {
+                        put(
+                            resolved.pointers[lane].wrapping_add(offset),
+                            size,
+                            u64::from(row[lane]),
+                        )
+                    };
+                }
+            }
+        }
+        if !resolved.suspects.is_empty() {
+            self.settle(warp, common, pc, resolved);
+        }
+    }
+
+    /// Finds lanes of one store that write different values to one place of shared memory.
+    fn check_doubles(
+        &mut self,
+        warp: &Warp,
+        common: &Common,
+        pc: u32,
+        resolved: &Resolved,
+        list: &[Reg],
+        size: u32,
+    ) {
+        let base = common.shared.base();
+        let inside = |p: *mut u8| (p as usize).wrapping_sub(base) < common.shared.bytes as usize;
+        // Ascending addresses, the usual case, have no doubles.
+        let (mut last, mut ascending) = (0, true);
+        for lane in lanes(resolved.ok) {
+            let at = resolved.pointers[lane] as usize;
+            ascending &= at > last;
+            last = at;
+        }
+        if ascending {
+            return;
+        }
+        let value = |reg: Reg, lane: usize| {
+            if size == 8 {
+                warp.registers.row::<u64>(reg)[lane]
+            } else {
+                u64::from(warp.registers.row::<u32>(reg)[lane])
+            }
+        };
+        for lane in lanes(resolved.ok) {
+            let place = resolved.pointers[lane];
+            for other in lanes(resolved.ok & ((1 << lane) - 1)) {
+                if resolved.pointers[other] == place
+                    && inside(place)
+                    && list
+                        .iter()
+                        .any(|&reg| value(reg, lane) != value(reg, other))
+                {
+                    self.reports.add(Kind::SharedRace, pc, warp.who(common, lane), || {
+                        format!(
+                            "lanes {other} and {lane} of one store write different values to shared address {:#x}",
+                            place as usize - base
+                        )
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// Moves what was read into the lanes of a register.
+#[inline(always)]
+fn move_in(
+    r: &mut Registers,
+    m: u32,
+    reg: Reg,
+    size: u32,
+    fill: Fill,
+    value: impl Fn(usize) -> u64,
+) {
+    if size == 8 {
+        r.set(m, reg, value);
+    } else if size == 4 && fill.to == 32 {
+        r.set(m, reg, |lane| value(lane) as u32);
+    } else if fill.to == 64 {
+        r.set(m, reg, |lane| fill.apply(value(lane)));
+    } else {
+        r.set(m, reg, |lane| fill.apply(value(lane)) as u32);
+    }
+}
+
+fn verb(usage: Use) -> &'static str {
+    match usage {
+        Use::Read => "a read",
+        Use::Write => "a write",
+        Use::Update => "an atomic",
+    }
+}
+
+fn hazard_message(does: &str, hazard: &Hazard, warp: u32) -> String {
+    let Hazard {
+        kind,
+        other,
+        other_wrote,
+        offset,
+    } = *hazard;
+    match kind {
+        Kind::UninitialisedShared => {
+            format!("warp {warp} reads shared address {offset:#x}, which the block never wrote")
+        }
+        Kind::AsyncNotWaited => format!(
+            "warp {warp} {does} shared address {offset:#x}, where warp {other} has a `cp.async` that was not waited for, or with no barrier since"
+        ),
+        _ => {
+            let did = if other_wrote { "wrote" } else { "read" };
+            format!(
+                "warp {warp} {does} shared address {offset:#x}, which warp {other} {did} with no barrier between"
+            )
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! The state of a block: its warps, its shared memory, its barriers.
+
+use super::{
+    copies::Copies,
+    global::Stand,
+    lanes::{FULL, LANES, Registers},
+    report::{Who, unravel},
+    shared::Shared,
+};
+use crate::program::{
+    Kernel,
+    op::{BarrierKind, Reg},
+};
+
+/// Barriers that a block has.
+pub(super) const BARRIERS: usize = 16;
+
+/// What a warp is doing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Status {
+    Ready,
+    /// Waits at a barrier, with what it will do there and the lanes that came.
+    Waiting {
+        barrier: u32,
+        kind: BarrierKind,
+        mask: u32,
+    },
+    Done,
+}
+
+/// Lanes that go on at an instruction until they reach where others wait.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Path {
+    pub pc: u32,
+    pub mask: u32,
+    pub reconverge: u32,
+}
+
+/// Thirty-two threads in lockstep.
+#[derive(Debug)]
+pub(super) struct Warp {
+    pub id: u32,
+    pub registers: Registers,
+    pub path: Path,
+    /// Paths to take when the current one ends, innermost last.
+    pub stack: Vec<Path>,
+    /// Lanes that have not exited.
+    pub live: u32,
+    pub status: Status,
+    /// Local memory, lane after lane.
+    pub local: Vec<u8>,
+    pub executed: u64,
+    pub copies: Copies,
+    /// Thread index in three dimensions.
+    pub threads: [[u32; LANES]; 3],
+}
+
+/// A barrier that warps have come to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Barrier {
+    /// Warps that have come, whether they wait or not.
+    pub arrived: u32,
+    /// Threads that must come; `None` for all of the block.
+    pub threads: Option<u32>,
+    /// Where the last one came.
+    pub pc: u32,
+}
+
+/// What the warps of a block share.
+#[derive(Debug)]
+pub(super) struct Common {
+    pub number: u64,
+    pub index: [u32; 3],
+    pub shared: Shared,
+    pub stand: Stand,
+    pub barriers: [Barrier; BARRIERS],
+}
+
+/// A block being run.
+#[derive(Debug)]
+pub(super) struct Block {
+    pub warps: Vec<Warp>,
+    pub common: Common,
+}
+
+impl Block {
+    /// A block without a place in the grid yet.
+    pub(super) fn new(kernel: &Kernel, extent: [u32; 3], shared_bytes: u32) -> Self {
+        let threads: u32 = extent.iter().product();
+        let warps = (0..threads.div_ceil(LANES as u32))
+            .map(|id| Warp::new(kernel, id, extent))
+            .collect();
+        Self {
+            warps,
+            common: Common {
+                number: 0,
+                index: [0; 3],
+                shared: Shared::new(shared_bytes, kernel.code.shared_granule),
+                stand: Stand::default(),
+                barriers: [Barrier::default(); BARRIERS],
+            },
+        }
+    }
+
+    /// Prepares it to run as block `number` of the grid.
+    pub(super) fn start(
+        &mut self,
+        kernel: &Kernel,
+        number: u64,
+        grid: [u32; 3],
+        extent: [u32; 3],
+        stand: Stand,
+    ) {
+        let threads: u32 = extent.iter().product();
+        for warp in &mut self.warps {
+            warp.start(kernel, threads);
+        }
+        self.common.number = number;
+        self.common.index = unravel(number, grid);
+        self.common.shared.reset();
+        self.common.stand = stand;
+        self.common.barriers = [Barrier::default(); BARRIERS];
+    }
+
+    pub(super) fn done(&self) -> bool {
+        self.warps.iter().all(|w| w.status == Status::Done)
+    }
+
+    /// The warps that have not ended.
+    pub(super) fn live(&self) -> u32 {
+        self.warps
+            .iter()
+            .filter(|w| w.status != Status::Done)
+            .map(|w| 1 << w.id)
+            .sum()
+    }
+
+    /// Lets go the warps at barriers that everyone has come to. Returns whether there were any.
+    pub(super) fn pass_barriers(&mut self) -> u64 {
+        let mut passed = 0;
+        let live = self.live();
+        for index in 0..BARRIERS {
+            let Barrier {
+                arrived, threads, ..
+            } = self.common.barriers[index];
+            // What is at a barrier counts whole warps; warps that have ended are not waited for.
+            let complete = match threads {
+                _ if arrived == 0 => false,
+                None => arrived & live == live,
+                Some(count) => arrived.count_ones() * LANES as u32 >= count,
+            };
+            if complete {
+                passed += self.pass(index as u32, arrived, live);
+            }
+        }
+        passed
+    }
+
+    fn pass(&mut self, index: u32, arrived: u32, live: u32) -> u64 {
+        self.common.barriers[index as usize] = Barrier::default();
+        let (mut waiting, mut count, mut every, mut some) = (0u32, 0, true, false);
+        for warp in &self.warps {
+            let Status::Waiting {
+                barrier,
+                kind,
+                mask,
+            } = warp.status
+            else {
+                continue;
+            };
+            if barrier != index {
+                continue;
+            }
+            waiting |= 1 << warp.id;
+            if let BarrierKind::Popc { p, negate, .. } | BarrierKind::Vote { p, negate, .. } = kind
+            {
+                let votes = (warp.registers.predicate(p) ^ if negate { FULL } else { 0 }) & mask;
+                count += votes.count_ones();
+                every &= votes == mask;
+                some |= votes != 0;
+            }
+        }
+        self.common
+            .shared
+            .barrier(waiting, arrived, arrived & live == live);
+        for warp in &mut self.warps {
+            let Status::Waiting {
+                barrier,
+                kind,
+                mask,
+            } = warp.status
+            else {
+                continue;
+            };
+            if barrier != index {
+                continue;
+            }
+            match kind {
+                BarrierKind::Sync | BarrierKind::Arrive => {}
+                BarrierKind::Popc { d, .. } => warp.registers.set(mask, d, |_| count),
+                BarrierKind::Vote { all, d, .. } => {
+                    let vote = if all { every } else { some };
+                    warp.registers
+                        .set_predicate(mask, d, if vote { FULL } else { 0 });
+                }
+            }
+            warp.status = Status::Ready;
+        }
+        u64::from(waiting.count_ones())
+    }
+}
+
+impl Warp {
+    fn new(kernel: &Kernel, id: u32, extent: [u32; 3]) -> Self {
+        let mut threads = [[0; LANES]; 3];
+        for lane in 0..LANES {
+            let index = unravel(u64::from(id) * LANES as u64 + lane as u64, extent);
+            for axis in 0..3 {
+                threads[axis][lane] = index[axis];
+            }
+        }
+        Self {
+            id,
+            registers: Registers::new(&kernel.code),
+            path: Path {
+                pc: 0,
+                mask: 0,
+                reconverge: u32::MAX,
+            },
+            stack: Vec::new(),
+            live: 0,
+            status: Status::Done,
+            local: vec![0; kernel.code.frame as usize * LANES],
+            executed: 0,
+            copies: Copies::default(),
+            threads,
+        }
+    }
+
+    fn start(&mut self, kernel: &Kernel, threads: u32) {
+        let here = (threads - self.id * LANES as u32).min(LANES as u32);
+        self.live = FULL >> (LANES as u32 - here);
+        self.registers.reset(&kernel.code);
+        self.path = Path {
+            pc: 0,
+            mask: self.live,
+            reconverge: u32::MAX,
+        };
+        self.stack.clear();
+        self.status = Status::Ready;
+        self.local.fill(0);
+        self.executed = 0;
+        self.copies.clear();
+    }
+
+    /// The first lane of a mask, as a thread of a block.
+    pub(super) fn who(&self, common: &Common, lane: usize) -> Who {
+        Who {
+            block: common.number,
+            thread: self.id * LANES as u32 + lane as u32,
+        }
+    }
+
+    /// Ends the lanes of a mask.
+    pub(super) fn exit(&mut self, mask: u32) {
+        self.live &= !mask;
+        self.path.mask &= !mask;
+        for path in &mut self.stack {
+            path.mask &= !mask;
+        }
+        if self.live == 0 {
+            self.status = Status::Done;
+        }
+    }
+
+    /// Lanes part at a branch: those of `taken` go to `target`, the others on.
+    pub(super) fn part(&mut self, taken: u32, target: u32, reconverge: u32) {
+        let Path {
+            pc,
+            mask,
+            reconverge: outer,
+        } = self.path;
+        self.meet_at(reconverge);
+        let inner = if reconverge == u32::MAX {
+            outer
+        } else {
+            reconverge
+        };
+        for (pc, mask) in [(pc + 1, mask & !taken), (target, taken)] {
+            self.stack.push(Path {
+                pc,
+                mask,
+                reconverge: inner,
+            });
+        }
+        self.next_path();
+    }
+
+    /// Leaves the current path to wait at `reconverge` for the parts of it that are pushed next.
+    pub(super) fn meet_at(&mut self, reconverge: u32) {
+        // Where the path below already waits there, as in a loop that lanes leave one by one, it will do.
+        if reconverge != u32::MAX && reconverge != self.path.reconverge {
+            self.stack.push(Path {
+                pc: reconverge,
+                ..self.path
+            });
+        }
+    }
+
+    /// Takes the innermost path with lanes that are not where they wait. Returns false when there is none.
+    pub(super) fn next_path(&mut self) -> bool {
+        while let Some(path) = self.stack.pop() {
+            if path.mask != 0 && path.pc != path.reconverge {
+                self.path = path;
+                return true;
+            }
+        }
+        self.status = Status::Done;
+        false
+    }
+
+    /// A value that must be the same in all lanes: that of the first of them.
+    pub(super) fn uniform(&self, reg: Reg, mask: u32) -> u32 {
+        self.registers.row::<u32>(reg)[mask.trailing_zeros() as usize % LANES]
+    }
+}
