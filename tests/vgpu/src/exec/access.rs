@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use super::{
+    Machine,
     block::{Common, Warp},
     global::Conflict,
     lanes::{FULL, LANES, Registers, lanes},
@@ -36,17 +37,6 @@ pub(super) struct Resolved {
     /// The lanes whose access may be made.
     pub ok: u32,
     pub pointers: [*mut u8; LANES],
-    /// Writes that are a defect if they change what is there.
-    suspects: Vec<Suspect>,
-}
-
-struct Suspect {
-    lane: usize,
-    pointer: *mut u8,
-    bytes: u32,
-    before: u64,
-    kind: Kind,
-    message: String,
 }
 
 impl Resolved {
@@ -54,7 +44,6 @@ impl Resolved {
         Self {
             ok: 0,
             pointers: [std::ptr::null_mut(); LANES],
-            suspects: Vec::new(),
         }
     }
 
@@ -63,7 +52,6 @@ impl Resolved {
             self.pointers[lane] = other.pointers[lane];
         }
         self.ok |= other.ok;
-        self.suspects.extend(other.suspects);
     }
 }
 
@@ -205,6 +193,29 @@ fn sectors(addresses: &[u64; LANES], m: u32) -> u64 {
     distinct
 }
 
+impl Machine<'_> {
+    #[cold]
+    fn conflict_message(
+        &self,
+        does: &str,
+        conflict: Conflict,
+        base: u64,
+        common: &Common,
+    ) -> String {
+        let grid = self.launch.grid;
+        let ([x, y, z], [ox, oy, oz]) = (common.index, unravel(u64::from(conflict.other), grid));
+        let did = if conflict.other_wrote {
+            "wrote"
+        } else {
+            "read"
+        };
+        format!(
+            "block ({x},{y},{z}) {does} address {:#x}, which block ({ox},{oy},{oz}) {did} in the same launch, with nothing to order them",
+            base + conflict.offset
+        )
+    }
+}
+
 impl Worker<'_> {
     /// The address of each lane.
     #[inline(always)]
@@ -214,10 +225,18 @@ impl Worker<'_> {
             [offset; LANES]
         } else if access.wide {
             let row = r.row::<u64>(access.base);
-            std::array::from_fn(|i| row[i].wrapping_add(offset))
+            let mut out = [0; LANES];
+            for i in 0..LANES {
+                out[i] = row[i].wrapping_add(offset);
+            }
+            out
         } else {
             let row = r.row::<u32>(access.base);
-            std::array::from_fn(|i| u64::from(row[i]).wrapping_add(offset))
+            let mut out = [0; LANES];
+            for i in 0..LANES {
+                out[i] = u64::from(row[i]).wrapping_add(offset);
+            }
+            out
         }
     }
 
@@ -322,8 +341,8 @@ impl Worker<'_> {
                     access,
                     window,
                     (found.low, all),
+                    bytes,
                     usage,
-                    &mut resolved,
                 );
                 (found.high + size - 1) / 32 - found.low / 32 + 1
             }
@@ -337,8 +356,8 @@ impl Worker<'_> {
                     access,
                     window,
                     (found.low, size),
+                    bytes,
                     usage,
-                    &mut resolved,
                 );
                 1
             }
@@ -355,8 +374,8 @@ impl Worker<'_> {
                             access,
                             window,
                             (last, size),
+                            bytes,
                             usage,
-                            &mut resolved,
                         );
                     }
                 }
@@ -429,8 +448,8 @@ impl Worker<'_> {
                 access,
                 window,
                 (address, size),
+                bytes,
                 usage,
-                &mut resolved,
             );
         }
         let touched = sectors(addresses, resolved.ok);
@@ -450,121 +469,64 @@ impl Worker<'_> {
         access: &Access,
         window: usize,
         (start, bytes): (u64, u64),
+        of_a_lane: u32,
         usage: Use,
-        resolved: &mut Resolved,
     ) {
         let view = &self.machine.view;
         let w = &view.windows[window];
         let offset = start - w.base;
         let strong = access.strong || usage == Use::Update;
-        let stand = &common.stand;
+        // In a run of all lanes, where in it something is wrong tells the lane.
+        let each = if bytes > u64::from(of_a_lane) {
+            u64::from(of_a_lane)
+        } else {
+            u64::MAX
+        };
+        let blamed = |at: u64| lane + (at.saturating_sub(offset) / each) as usize;
+        let within = offset % 64 + bytes <= 64;
         if usage != Use::Write {
             if let Some(written) = w.allocation.written() {
-                let missing = if bytes <= 32 {
-                    (!written.has_within(offset, bytes)).then_some(offset)
+                let missing = if within && written.has_within(offset, bytes) {
+                    None
                 } else {
                     written.first_missing(offset, offset + bytes)
                 };
                 if let Some(missing) = missing {
-                    self.uninitialised(
-                        warp,
-                        common,
-                        lane,
-                        pc,
-                        w.base + missing,
-                        access.size,
-                        start,
-                        w.base,
-                    );
+                    let who = warp.who(common, blamed(missing));
+                    self.reports.add(Kind::UninitialisedGlobal, pc, who, || {
+                        format!(
+                            "a read of {of_a_lane} bytes: byte {missing} of the {} at {:#x} was never written",
+                            w.allocation.bytes, w.base
+                        )
+                    });
                 }
             }
-            if let Some(conflict) = view.note_read(window, offset, bytes, stand, strong) {
-                let lane = lane
-                    + ((conflict.offset.saturating_sub(offset)) / (bytes / LANES as u64).max(1))
-                        as usize;
-                let lane = if bytes > 32 {
-                    lane.min(LANES - 1)
-                } else {
-                    lane
+            if let Some(conflict) = view.note_read(window, offset, bytes, &common.stand, strong) {
+                let who = warp.who(common, blamed(conflict.offset));
+                let message = || {
+                    self.machine
+                        .conflict_message("reads", conflict, w.base, common)
                 };
-                let message = self.conflict_message("reads", conflict, w.base, common);
-                self.reports
-                    .add(Kind::GlobalRace, pc, warp.who(common, lane), || message);
+                self.reports.add(Kind::GlobalRace, pc, who, message);
             }
         }
         if usage != Use::Read {
             if let Some(written) = w.allocation.written() {
-                if bytes <= 32 {
+                if within {
                     written.set_within(offset, bytes);
                 } else {
                     written.set(offset, offset + bytes);
                 }
             }
-            if let Some(conflict) = view.note_write(window, offset, bytes, stand, strong) {
-                let message = self.conflict_message("writes", conflict, w.base, common);
-                let size = 1 << self.machine.code.global_granule;
-                let at = conflict.offset / size * size;
-                let pointer = w.allocation.pointer().cast_mut().wrapping_add(at as usize);
-                resolved.suspects.push(Suspect {
-                    lane,
-                    pointer,
-                    bytes: size as u32,
-                    // SAFETY: the granule lies in the allocation, which is a multiple of 8 bytes on the host.
-                    before: unsafe { fetch(pointer, size as u32) },
-                    kind: Kind::GlobalRace,
-                    message,
-                });
+            if let Some(conflict) = view.note_write(window, offset, bytes, &common.stand, strong) {
+                let who = warp.who(common, blamed(conflict.offset));
+                let message = || {
+                    self.machine
+                        .conflict_message("writes", conflict, w.base, common)
+                };
+                self.reports.add(Kind::GlobalRace, pc, who, message);
             }
         }
-    }
-
-    #[cold]
-    #[expect(clippy::too_many_arguments, reason = "who, where and what")]
-    fn uninitialised(
-        &mut self,
-        warp: &Warp,
-        common: &Common,
-        lane: usize,
-        pc: u32,
-        missing: u64,
-        size: u32,
-        start: u64,
-        base: u64,
-    ) {
-        // In a run of all lanes the first bad byte tells the lane.
-        let lane = (lane + ((missing - start) / u64::from(size.max(1))) as usize).min(LANES - 1);
-        self.reports.add(
-            Kind::UninitialisedGlobal,
-            pc,
-            warp.who(common, lane),
-            || {
-                format!(
-                    "{size} bytes at {missing:#x}, byte {} of its allocation, were never written",
-                    missing - base
-                )
-            },
-        );
-    }
-
-    #[cold]
-    fn conflict_message(
-        &self,
-        does: &str,
-        conflict: Conflict,
-        base: u64,
-        common: &Common,
-    ) -> String {
-        let grid = self.machine.launch.grid;
-        let ([x, y, z], [ox, oy, oz]) = (common.index, unravel(u64::from(conflict.other), grid));
-        let did = if conflict.other_wrote {
-            "wrote"
-        } else {
-            "read"
-        };
-        format!(
-            "block ({x},{y},{z}) {does} address {:#x}, which block ({ox},{oy},{oz}) {did} in the same launch, with nothing to order them",
-            base + conflict.offset
-        )
     }
 
     #[expect(clippy::too_many_arguments, reason = "who, where, what and how")]
@@ -608,8 +570,9 @@ impl Worker<'_> {
             return resolved;
         }
         let pointer = common.shared.pointer();
-        let offsets: [u32; LANES] = std::array::from_fn(|i| addresses[i] as u32);
+        let mut offsets = [0; LANES];
         for lane in 0..LANES {
+            offsets[lane] = addresses[lane] as u32;
             resolved.pointers[lane] = pointer.wrapping_add(offsets[lane] as usize);
         }
         self.counters.shared_requests += 1;
@@ -623,13 +586,15 @@ impl Worker<'_> {
                     0,
                     pc,
                     (offsets[0], bytes * LANES as u32),
+                    bytes,
                     usage,
                     manner,
-                    &mut resolved,
                 );
             }
             _ => {
-                let (taken, least) = passes(&offsets, ok, bytes);
+                // Within 128 bytes every word has a bank of its own.
+                let near = found.high - found.low + size <= 128 && ok == m;
+                let (taken, least) = passes(&offsets, ok, bytes, near);
                 self.counters.shared_passes += taken;
                 self.counters.bank_conflicts += taken - least;
                 let mut last = u32::MAX;
@@ -642,9 +607,9 @@ impl Worker<'_> {
                             lane,
                             pc,
                             (last, bytes),
+                            bytes,
                             usage,
                             manner,
-                            &mut resolved,
                         );
                     }
                 }
@@ -662,37 +627,35 @@ impl Worker<'_> {
         lane: usize,
         pc: u32,
         (offset, bytes): (u32, u32),
+        of_a_lane: u32,
         usage: Use,
         manner: Manner,
-        resolved: &mut Resolved,
     ) {
+        let each = if bytes > of_a_lane {
+            of_a_lane
+        } else {
+            u32::MAX
+        };
+        let blamed = |at: u32| lane + (at.saturating_sub(offset) / each) as usize;
         if usage != Use::Write
             && let Some(hazard) = common.shared.note_read(warp.id, offset, bytes, manner)
         {
-            let message = hazard_message("reads", &hazard, warp.id);
-            self.reports
-                .add(hazard.kind, pc, warp.who(common, lane), || message);
+            let who = warp.who(common, blamed(hazard.offset));
+            if hazard.kind == Kind::UninitialisedShared {
+                common.shared.suspect(pc, who, offset, bytes);
+            } else {
+                self.reports.add(hazard.kind, pc, who, || {
+                    hazard_message("reads", &hazard, warp.id)
+                });
+            }
         }
         if usage != Use::Read
             && let Some(hazard) = common.shared.note_write(warp.id, offset, bytes, manner)
         {
-            let message = hazard_message("writes", &hazard, warp.id);
-            if hazard.kind == Kind::SharedRace && manner == Manner::Plain {
-                let size = 1u32 << self.machine.code.shared_granule;
-                let pointer = common.shared.pointer().wrapping_add(hazard.offset as usize);
-                resolved.suspects.push(Suspect {
-                    lane,
-                    pointer,
-                    bytes: size,
-                    // SAFETY: the granule lies in shared memory, which is a multiple of 8 bytes on the host.
-                    before: unsafe { fetch(pointer, size) },
-                    kind: Kind::SharedRace,
-                    message,
-                });
-            } else {
-                self.reports
-                    .add(hazard.kind, pc, warp.who(common, lane), || message);
-            }
+            let who = warp.who(common, blamed(hazard.offset));
+            self.reports.add(hazard.kind, pc, who, || {
+                hazard_message("writes", &hazard, warp.id)
+            });
         }
     }
 
@@ -753,20 +716,6 @@ impl Worker<'_> {
             }
         }
         resolved
-    }
-
-    /// Reports the writes that were to be judged by what they change.
-    pub(super) fn settle(&mut self, warp: &Warp, common: &Common, pc: u32, resolved: Resolved) {
-        for suspect in resolved.suspects {
-            // SAFETY: the pointer was in bounds when the access was resolved, and nothing has been freed since.
-            let now = unsafe { fetch(suspect.pointer, suspect.bytes) };
-            if now != suspect.before {
-                self.reports
-                    .add(suspect.kind, pc, warp.who(common, suspect.lane), || {
-                        suspect.message
-                    });
-            }
-        }
     }
 
     #[expect(clippy::too_many_arguments, reason = "who, where, what and how")]
@@ -853,9 +802,6 @@ impl Worker<'_> {
                     };
                 }
             }
-        }
-        if !resolved.suspects.is_empty() {
-            self.settle(warp, common, pc, resolved);
         }
     }
 
@@ -946,9 +892,6 @@ fn hazard_message(does: &str, hazard: &Hazard, warp: u32) -> String {
         offset,
     } = *hazard;
     match kind {
-        Kind::UninitialisedShared => {
-            format!("warp {warp} reads shared address {offset:#x}, which the block never wrote")
-        }
         Kind::AsyncNotWaited => format!(
             "warp {warp} {does} shared address {offset:#x}, where warp {other} has a `cp.async` that was not waited for, or with no barrier since"
         ),

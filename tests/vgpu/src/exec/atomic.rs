@@ -126,6 +126,7 @@ unsafe fn update(pointer: *mut u8, size: u32, f: impl Fn(u64) -> u64) -> u64 {
 }
 
 impl Worker<'_> {
+    /// Executes an atomic or a reduction; returns whether it changed anything.
     #[expect(clippy::too_many_arguments, reason = "who, where, what and how")]
     pub(super) fn atomic(
         &mut self,
@@ -136,7 +137,7 @@ impl Worker<'_> {
         access: &Access,
         (op, ty): (AtomOp, Type),
         [d, a, b]: [Reg; 3],
-    ) {
+    ) -> bool {
         let machine = self.machine;
         let addresses = self.addresses(&warp.registers, access);
         let global = access.space != Space::Shared;
@@ -154,9 +155,11 @@ impl Worker<'_> {
             Use::Update,
         );
         let shared = common.shared.base()..common.shared.base() + common.shared.bytes as usize;
+        let mut changed = false;
         for lane in lanes(resolved.ok) {
             let pointer = resolved.pointers[lane];
             if access.size == 16 {
+                changed = true;
                 let _whole = machine
                     .wide_atomics
                     .lock()
@@ -179,6 +182,7 @@ impl Worker<'_> {
                     combine(op, ty, flush, old, x, y)
                 })
             };
+            changed |= combine(op, ty, flush, old, x, y) != old;
             if d != NONE {
                 if access.size == 8 {
                     warp.registers.row_mut::<u64>(d)[lane] = old;
@@ -190,6 +194,7 @@ impl Worker<'_> {
         if global && d != NONE {
             machine.view.epochs.acquire(&mut common.stand);
         }
+        changed
     }
 
     /// Exchanges 16 bytes, under the lock that all such atomics take.

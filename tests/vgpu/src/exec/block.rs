@@ -4,7 +4,7 @@ use super::{
     copies::Copies,
     global::Stand,
     lanes::{FULL, LANES, Registers},
-    report::{Who, unravel},
+    report::{Reports, Who, unravel},
     shared::Shared,
 };
 use crate::program::{
@@ -50,6 +50,8 @@ pub(super) struct Warp {
     /// Local memory, lane after lane.
     pub local: Vec<u8>,
     pub executed: u64,
+    /// Side effects of the launch when last looked at, and what this warp had executed by then.
+    pub quiet: (u64, u64),
     pub copies: Copies,
     /// Thread index in three dimensions.
     pub threads: [[u32; LANES]; 3],
@@ -135,9 +137,9 @@ impl Block {
             .sum()
     }
 
-    /// Lets go the warps at barriers that everyone has come to. Returns whether there were any.
-    pub(super) fn pass_barriers(&mut self) -> u64 {
-        let mut passed = 0;
+    /// Lets go the warps at barriers that everyone has come to. Returns whether there were any such barriers.
+    pub(super) fn pass_barriers(&mut self, reports: &mut Reports) -> bool {
+        let mut passed = false;
         let live = self.live();
         for index in 0..BARRIERS {
             let Barrier {
@@ -150,13 +152,15 @@ impl Block {
                 Some(count) => arrived.count_ones() * LANES as u32 >= count,
             };
             if complete {
-                passed += self.pass(index as u32, arrived, live);
+                self.common.shared.settle(reports);
+                self.pass(index as u32, arrived, live);
+                passed = true;
             }
         }
         passed
     }
 
-    fn pass(&mut self, index: u32, arrived: u32, live: u32) -> u64 {
+    fn pass(&mut self, index: u32, arrived: u32, live: u32) {
         self.common.barriers[index as usize] = Barrier::default();
         let (mut waiting, mut count, mut every, mut some) = (0u32, 0, true, false);
         for warp in &self.warps {
@@ -206,7 +210,6 @@ impl Block {
             }
             warp.status = Status::Ready;
         }
-        u64::from(waiting.count_ones())
     }
 }
 
@@ -232,6 +235,7 @@ impl Warp {
             status: Status::Done,
             local: vec![0; kernel.code.frame as usize * LANES],
             executed: 0,
+            quiet: (0, 0),
             copies: Copies::default(),
             threads,
         }
@@ -250,6 +254,7 @@ impl Warp {
         self.status = Status::Ready;
         self.local.fill(0);
         self.executed = 0;
+        self.quiet = (0, 0);
         self.copies.clear();
     }
 

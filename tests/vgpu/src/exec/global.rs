@@ -162,7 +162,7 @@ impl View {
         for granule in offset >> tags.shift..=(offset + bytes - 1) >> tags.shift {
             let writer = tags.writers[granule as usize].load(Relaxed);
             if writer != stand.tag && self.epochs.foreign(writer, stand) {
-                conflict = Some(self.conflict(granule << tags.shift, writer, true));
+                conflict = conflict.or(Some(self.conflict(granule << tags.shift, writer, true)));
             }
             let reader = &tags.readers[granule as usize];
             let last = reader.load(Relaxed);
@@ -200,13 +200,14 @@ impl View {
             let writer = slot.load(Relaxed);
             if writer != stand.tag {
                 if self.epochs.foreign(writer, stand) {
-                    conflict = Some(self.conflict(granule << tags.shift, writer, true));
+                    conflict =
+                        conflict.or(Some(self.conflict(granule << tags.shift, writer, true)));
                 }
                 slot.store(stand.tag, Relaxed);
             }
             let reader = tags.readers[granule as usize].load(Relaxed);
             if reader != stand.tag && self.epochs.foreign(reader, stand) {
-                conflict = Some(self.conflict(granule << tags.shift, reader, false));
+                conflict = conflict.or(Some(self.conflict(granule << tags.shift, reader, false)));
             }
         }
         conflict

@@ -91,7 +91,6 @@ impl Worker<'_> {
                 }
             }
         }
-        self.settle(warp, common, pc, resolved);
     }
 
     pub(super) fn mma(
@@ -194,7 +193,6 @@ impl Worker<'_> {
                         }
                     }
                 }
-                self.settle(warp, common, pc, resolved);
             }
             if load && size == 8 {
                 warp.registers.set(m, reg, |lane| words[lane]);

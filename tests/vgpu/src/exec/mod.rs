@@ -20,6 +20,8 @@ mod print;
 mod report;
 mod shared;
 mod step;
+#[cfg(test)]
+mod tests;
 mod warp;
 
 use std::{
@@ -43,7 +45,7 @@ use crate::{
         op::{Class, Op},
     },
 };
-use block::{Block, Status};
+use block::{Block, Status, Warp};
 use global::View;
 use report::Who;
 use step::Worker;
@@ -98,7 +100,10 @@ const MOST_THREADS: u64 = 1024;
 const TURN: u64 = 1 << 14;
 
 /// Instructions after which a warp is taken to run without end, unless `VGPU_INSTRUCTION_LIMIT` says otherwise.
-const LIMIT: u64 = 1 << 31;
+const LIMIT: u64 = 1 << 36;
+
+/// The same while nothing in the launch stores, updates, passes a barrier or ends: a loop that waits for nothing.
+const QUIET_LIMIT: u64 = 1 << 25;
 
 /// Bytes of the workspace through which the blocks of a cooperative launch meet.
 const WORKSPACE: u64 = 256;
@@ -118,6 +123,8 @@ struct Machine<'a> {
     wide_atomics: Mutex<()>,
     aborted: AtomicBool,
     limit: u64,
+    /// Stores, atomics, barriers and ends of warps so far.
+    effects: AtomicU64,
     started: Instant,
 }
 
@@ -200,6 +207,7 @@ pub fn run(memory: &Memory, launch: &Launch<'_>) -> Outcome {
             .ok()
             .and_then(|v| v.parse().ok())
             .unwrap_or(LIMIT),
+        effects: AtomicU64::new(0),
         started: Instant::now(),
     };
     let workers = run_blocks(&machine);
@@ -306,27 +314,40 @@ impl Worker<'_> {
             }
             moved = true;
             self.run(warp, &mut block.common, TURN);
-            if warp.status == Status::Ready && warp.executed > self.machine.limit {
-                let (pc, who) = (
-                    warp.path.pc,
-                    warp.who(&block.common, warp.path.mask.trailing_zeros() as usize),
-                );
-                let executed = warp.executed;
+            self.machine
+                .effects
+                .fetch_add(std::mem::take(&mut self.effects), Relaxed);
+            if warp.status == Status::Ready && self.endless(warp) {
+                let (pc, mask, executed) = (warp.path.pc, warp.path.mask, warp.executed);
+                let who = warp.who(&block.common, mask.trailing_zeros() as usize % lanes::LANES);
                 self.reports.add(Kind::Stuck, pc, who, || {
                     format!("a warp has executed {executed} instructions without an end")
                 });
                 self.machine.abort();
             }
         }
-        moved |= block.pass_barriers() > 0;
+        moved |= block.pass_barriers(&mut self.reports);
         if !moved && !block.done() {
             self.stuck(block);
+        }
+        if block.done() {
+            block.common.shared.settle(&mut self.reports);
         }
         if self.machine.aborted.load(Relaxed) {
             for warp in &mut block.warps {
                 warp.status = Status::Done;
             }
         }
+    }
+
+    /// Whether a warp has run for so long that it never will end.
+    fn endless(&self, warp: &mut Warp) -> bool {
+        let effects = self.machine.effects.load(Relaxed);
+        if effects != warp.quiet.0 {
+            warp.quiet = (effects, warp.executed);
+        }
+        let quiet = warp.executed - warp.quiet.1;
+        warp.executed > self.machine.limit || quiet > QUIET_LIMIT.min(self.machine.limit)
     }
 
     /// Every warp that is left waits at a barrier that not enough others will come to.

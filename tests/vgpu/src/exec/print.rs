@@ -42,6 +42,27 @@ impl Worker<'_> {
         }
     }
 
+    /// What an assertion that failed says; its text, file and line lie in the frame.
+    pub(super) fn assertion(
+        &self,
+        warp: &Warp,
+        lane: usize,
+        [text, file, line]: [u32; 3],
+    ) -> String {
+        let frame = self.machine.code.frame as usize;
+        let local = &warp.local[lane * frame..][..frame];
+        let string = |offset: u32| {
+            let bytes = self.string(local, read_local(local, u64::from(offset), 8));
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        let line = read_local(local, u64::from(line), 4);
+        format!(
+            "assertion `{}` failed at {}:{line}",
+            string(text),
+            string(file)
+        )
+    }
+
     /// Up to 8 bytes at a generic address; zero where nothing is.
     fn read(&self, local: &[u8], address: u64, bytes: usize) -> u64 {
         match space_of(address) {

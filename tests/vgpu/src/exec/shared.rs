@@ -5,7 +5,10 @@
 //! took part in lies between. The warps of a block run one at a time here, so nothing in this file is shared between
 //! host threads.
 
-use super::lanes::LANES;
+use super::{
+    lanes::LANES,
+    report::{Reports, Who},
+};
 use crate::check::Kind;
 
 /// The writer used an atomic.
@@ -56,6 +59,18 @@ pub(super) struct Shared {
     joined: u32,
     /// When each warp (row) last met each other (column) at a barrier.
     met: Box<[[u32; LANES]; LANES]>,
+    /// Reads of what was never written, since the last barrier.
+    suspects: Vec<Suspect>,
+}
+
+/// A read of shared memory that nothing had written. Whether that is all depends on what comes before the next
+/// barrier: a write by another warp makes it a race, in which this reader came first by chance.
+#[derive(Debug)]
+struct Suspect {
+    pc: u32,
+    who: Who,
+    offset: u32,
+    bytes: u32,
 }
 
 impl Shared {
@@ -71,6 +86,7 @@ impl Shared {
             now: 1,
             joined: 1,
             met: Box::new([[0; LANES]; LANES]),
+            suspects: Vec::new(),
         }
     }
 
@@ -82,6 +98,7 @@ impl Shared {
         self.now = 1;
         self.joined = 1;
         *self.met = [[0; LANES]; LANES];
+        self.suspects.clear();
     }
 
     pub(super) fn pointer(&mut self) -> *mut u8 {
@@ -101,6 +118,38 @@ impl Shared {
             let word = &mut self.words[at / 8];
             *word = *word & !(0xff << shift) | u64::from(byte) << shift;
         }
+    }
+
+    /// Holds a read of what was never written until it is known what it was.
+    pub(super) fn suspect(&mut self, pc: u32, who: Who, offset: u32, bytes: u32) {
+        self.suspects.push(Suspect {
+            pc,
+            who,
+            offset,
+            bytes,
+        });
+    }
+
+    /// Reports the reads of what was never written that turned out to be nothing else.
+    pub(super) fn settle(&mut self, reports: &mut Reports) {
+        for Suspect {
+            pc, who, offset, ..
+        } in self.suspects.drain(..)
+        {
+            reports.add(Kind::UninitialisedShared, pc, who, || {
+                format!("a read of shared address {offset:#x}, which the block never wrote")
+            });
+        }
+    }
+
+    /// Drops the suspicion of reads of a granule that is being written; returns whether there was any.
+    #[cold]
+    fn absolve(&mut self, granule: usize) -> bool {
+        let (start, size) = ((granule << self.shift) as u32, 1 << self.shift);
+        let before = self.suspects.len();
+        self.suspects
+            .retain(|s| s.offset + s.bytes <= start || start + size <= s.offset);
+        self.suspects.len() != before
     }
 
     /// Some warps meet at a barrier: those that wait, and those that only arrive. `all`: no other warp is left.
@@ -162,7 +211,7 @@ impl Shared {
         for granule in self.granules(offset, bytes) {
             let writer = self.writers[granule];
             if writer >> 8 >= self.joined || writer == 0 || writer & PENDING != 0 {
-                hazard = self.judge_read(warp, granule, writer, manner).or(hazard);
+                hazard = hazard.or(self.judge_read(warp, granule, writer, manner));
             }
             if manner == Manner::Plain {
                 if self.read_since[granule] < self.joined {
@@ -221,7 +270,16 @@ impl Shared {
             let fresh_reader = self.read_since[granule] >= self.joined
                 && self.readers[granule] & !(1 << warp) != 0;
             if fresh_reader || writer >> 8 >= self.joined || writer & PENDING != 0 {
-                hazard = self.judge_write(warp, granule, writer, manner).or(hazard);
+                let mut found = self.judge_write(warp, granule, writer, manner);
+                // The reader wanted what is only now on its way.
+                if let Some(found) = &mut found
+                    && !self.suspects.is_empty()
+                    && self.absolve(granule)
+                    && manner == Manner::Pending
+                {
+                    found.kind = Kind::AsyncNotWaited;
+                }
+                hazard = hazard.or(found);
             }
             self.writers[granule] = stamp;
         }
@@ -271,8 +329,8 @@ impl Shared {
 /// Passes that a warp's request to shared memory takes: in all, and the fewest possible.
 ///
 /// The memory has 32 banks of 4 bytes. Accesses of 8 bytes are served by halves of a warp, of 16 by quarters; one pass
-/// gives each bank's one word to every lane that asks for it.
-pub(super) fn passes(addresses: &[u32; LANES], mask: u32, bytes: u32) -> (u64, u64) {
+/// gives each bank's one word to every lane that asks for it. `near`: all words are known to lie in different banks.
+pub(super) fn passes(addresses: &[u32; LANES], mask: u32, bytes: u32, near: bool) -> (u64, u64) {
     let words = bytes.div_ceil(4);
     let lanes_at_once = (LANES as u32 / words.max(1)).max(1);
     let (mut passes, mut fewest) = (0, 0);
@@ -280,7 +338,11 @@ pub(super) fn passes(addresses: &[u32; LANES], mask: u32, bytes: u32) -> (u64, u
     while first_lane < LANES as u32 {
         let group = (u64::from(mask) >> first_lane & ((1 << lanes_at_once) - 1)) as u32;
         if group != 0 {
-            passes += group_passes(addresses, group << first_lane, words);
+            passes += if near {
+                1
+            } else {
+                group_passes(addresses, group << first_lane, words)
+            };
             fewest += 1;
         }
         first_lane += lanes_at_once;
@@ -334,16 +396,16 @@ mod tests {
 
     #[test]
     fn bank_conflicts_of_strides() {
-        assert_eq!(passes(&strided(4), u32::MAX, 4), (1, 1));
-        assert_eq!(passes(&strided(8), u32::MAX, 4), (2, 1));
-        assert_eq!(passes(&strided(128), u32::MAX, 4), (32, 1));
-        assert_eq!(passes(&strided(132), u32::MAX, 4), (1, 1));
-        assert_eq!(passes(&strided(0), u32::MAX, 4), (1, 1));
-        assert_eq!(passes(&strided(8), u32::MAX, 8), (2, 2));
-        assert_eq!(passes(&strided(16), u32::MAX, 8), (4, 2));
-        assert_eq!(passes(&strided(16), u32::MAX, 16), (4, 4));
-        assert_eq!(passes(&strided(16), 0xff, 16), (1, 1));
-        assert_eq!(passes(&strided(2), u32::MAX, 2), (1, 1));
+        assert_eq!(passes(&strided(4), u32::MAX, 4, false), (1, 1));
+        assert_eq!(passes(&strided(8), u32::MAX, 4, false), (2, 1));
+        assert_eq!(passes(&strided(128), u32::MAX, 4, false), (32, 1));
+        assert_eq!(passes(&strided(132), u32::MAX, 4, false), (1, 1));
+        assert_eq!(passes(&strided(0), u32::MAX, 4, false), (1, 1));
+        assert_eq!(passes(&strided(8), u32::MAX, 8, false), (2, 2));
+        assert_eq!(passes(&strided(16), u32::MAX, 8, false), (4, 2));
+        assert_eq!(passes(&strided(16), u32::MAX, 16, false), (4, 4));
+        assert_eq!(passes(&strided(16), 0xff, 16, false), (1, 1));
+        assert_eq!(passes(&strided(2), u32::MAX, 2, false), (1, 1));
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub(super) struct Worker<'a> {
     pub reports: Reports,
     /// Where each memory instruction last found its allocation.
     pub hints: Vec<u32>,
+    /// Stores, atomics, barriers and ends of warps since this was last added up.
+    pub effects: u64,
     /// What blocks printed.
     pub printed: Vec<(u64, String)>,
 }
@@ -35,6 +37,7 @@ impl<'a> Worker<'a> {
             counters: Counters::default(),
             reports: Reports::default(),
             hints: vec![0; count],
+            effects: 0,
             printed: Vec::new(),
         }
     }
@@ -88,19 +91,19 @@ impl<'a> Worker<'a> {
                 Op::Exit => {
                     warp.path.pc = pc + 1;
                     warp.exit(m);
+                    self.effects += 1;
                     if warp.status == Status::Done {
                         return;
                     }
                 }
                 Op::Trap { assertion } => {
-                    let who = warp.who(common, m.trailing_zeros() as usize);
-                    self.reports.add(Kind::Trap, pc, who, || {
-                        if assertion {
-                            "an assertion failed".into()
-                        } else {
-                            "`trap` was executed".into()
-                        }
-                    });
+                    let lane = m.trailing_zeros() as usize;
+                    let message = match assertion {
+                        None => "`trap` was executed".into(),
+                        Some(frame) => self.assertion(warp, lane, frame),
+                    };
+                    self.reports
+                        .add(Kind::Trap, pc, warp.who(common, lane), || message);
                     machine.abort();
                     warp.status = Status::Done;
                     return;
@@ -124,7 +127,10 @@ impl<'a> Worker<'a> {
     fn other(&mut self, warp: &mut Warp, common: &mut Common, m: u32, pc: u32, op: &Op) {
         match *op {
             Op::Load { access, d, fill } => self.load(warp, common, m, pc, &access, d, fill),
-            Op::Store { access, a } => self.store(warp, common, m, pc, &access, a),
+            Op::Store { access, a } => {
+                self.effects += 1;
+                self.store(warp, common, m, pc, &access, a);
+            }
             Op::Atom {
                 op,
                 ty,
@@ -132,7 +138,11 @@ impl<'a> Worker<'a> {
                 d,
                 a,
                 b,
-            } => self.atomic(warp, common, m, pc, &access, (op, ty), [d, a, b]),
+            } => {
+                // A failed exchange changes nothing: a lock that is waited for is no progress.
+                self.effects +=
+                    u64::from(self.atomic(warp, common, m, pc, &access, (op, ty), [d, a, b]));
+            }
             Op::CopyAsync {
                 to,
                 from,
@@ -319,6 +329,7 @@ impl<'a> Worker<'a> {
         barrier.threads = threads;
         barrier.pc = pc;
         self.counters.barriers += 1;
+        self.effects += 1;
         if kind != BarrierKind::Arrive {
             warp.status = Status::Waiting {
                 barrier: id,

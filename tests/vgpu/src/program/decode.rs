@@ -233,7 +233,7 @@ pub(super) fn instruction(b: &mut Builder<'_>, instruction: &Instruction) -> Res
         "vote" | "match" | "redux" | "activemask" | "elect" => warp(b, name, m, o),
         "trap" | "brkpt" => {
             m.end()?;
-            b.emit(Op::Trap { assertion: false });
+            b.emit(Op::Trap { assertion: None });
             Ok(())
         }
         "mapa"

@@ -607,8 +607,10 @@ impl<'m> Builder<'m> {
                 });
                 return Ok(());
             }
-            ("__assertfail" | "__assert_fail", _) => {
-                self.emit(Op::Trap { assertion: true });
+            ("__assertfail", &[text, file, line, ..]) => {
+                self.emit(Op::Trap {
+                    assertion: Some([text, file, line]),
+                });
                 return Ok(());
             }
             _ => {}

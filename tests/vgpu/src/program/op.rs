@@ -567,8 +567,9 @@ pub(crate) enum Op {
         reconverge: u32,
     },
     Exit,
+    /// With the frame offsets of text, file and line if it is an assertion that failed.
     Trap {
-        assertion: bool,
+        assertion: Option<[u32; 3]>,
     },
     Barrier {
         kind: BarrierKind,

@@ -1,5 +1,7 @@
 //! Tokens → [`Module`].
 
+use std::collections::HashMap;
+
 use super::{
     Error, Function, Initial, Instruction, Location, Module, Operand, Space, Statement, Type,
     Variable,
@@ -19,6 +21,7 @@ pub(super) fn parse(text: &str) -> Result<Module> {
         tokens: tokens(text)?,
         at: 0,
         location: Location::default(),
+        inlined: HashMap::new(),
         depth: 0,
         module: Module::default(),
     };
@@ -32,6 +35,8 @@ struct Parser<'a> {
     tokens: Vec<(Token<'a>, u32)>,
     at: usize,
     location: Location,
+    /// Places within inlined functions, and the outermost place that each was inlined at last.
+    inlined: HashMap<[u32; 3], [u32; 3]>,
     depth: u32,
     module: Module,
 }
@@ -187,11 +192,11 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
+    /// `.loc file line column`, and where that was inlined. What is kept is the outermost place: the line of the
+    /// kernel, not that of a header far from it.
     fn location(&mut self) -> Result<()> {
-        let file = self.unsigned("a file number")?;
-        let line = self.unsigned("a line")?;
-        self.unsigned("a column")?;
-        self.location = Location { file, line };
+        let place = self.place()?;
+        let mut outermost = place;
         while self.take(',') {
             match self.word("`function_name` or `inlined_at`")? {
                 "function_name" => {
@@ -201,14 +206,29 @@ impl<'a> Parser<'a> {
                     }
                 }
                 "inlined_at" => {
-                    for _ in 0..3 {
-                        self.unsigned("a number")?;
-                    }
+                    let caller = self.place()?;
+                    // The caller was itself met as a location, with the place where it was inlined.
+                    outermost = self.inlined.get(&caller).copied().unwrap_or(caller);
+                    self.inlined.insert(place, outermost);
                 }
                 other => return self.error(format!("`{other}` is not known in .loc")),
             }
         }
+        if outermost == place {
+            self.inlined.remove(&place);
+        }
+        let [file, line, _] = outermost;
+        self.location = Location { file, line };
         Ok(())
+    }
+
+    /// File, line and column.
+    fn place(&mut self) -> Result<[u32; 3]> {
+        Ok([
+            self.unsigned("a file number")?,
+            self.unsigned("a line")?,
+            self.unsigned("a column")?,
+        ])
     }
 
     fn unsigned(&mut self, wanted: &str) -> Result<u32> {

@@ -465,10 +465,7 @@ impl Engine {
     }
 
     /// Gives page-locked memory back, or unlocks it. All work has run; work that `known` does not cover may still
-    /// have been under way.
-    ///
-    /// # Errors
-    /// `Err(())` when `address` is not the start of such memory.
+    /// have been under way. Nothing when `address` is not the start of such memory.
     pub fn release_pinned(
         &mut self,
         address: u64,

@@ -1,88 +1,37 @@
-//! Instructions on registers alone.
+//! The instructions that are not worth a vector loop of their own, compiled once for any host.
 
-use super::lanes::{LANES, Lane, Registers, lanes};
+use super::{
+    super::lanes::{LANES, Lane, Registers, lanes},
+    all, combined, half_of, pairs, select,
+};
 use crate::{
     arith::{
         Mode,
-        compare::{self, Comparison, Extremum},
+        compare::{self, Comparison},
         convert::{self, Number},
         float,
-        half::{self, Half, HalfMode},
+        half::{self, HalfMode},
         integer::{self, w16, w32, w64},
         special,
     },
     program::{
         Code,
         op::{
-            Alu, CarryOp, Combine, Compared, Convert, Float, FloatBin, FloatUn, Int, IntBin,
-            IntTri, IntUn, NONE, Reg,
+            Alu, CarryOp, Compared, Convert, Float, FloatBin, FloatUn, Int, IntBin, IntTri, IntUn,
+            NONE, Reg,
         },
     },
 };
 
-/// Executes an instruction in the lanes of a mask; see [`best`].
-pub(super) type Execute = unsafe fn(&mut Registers, &Code, &Alu, u32);
-
-/// The version for this host. It may be called: what it was compiled for was detected.
-pub(super) fn best() -> Execute {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::is_x86_feature_detected as has;
-        if has!("avx2") && has!("fma") && has!("f16c") && has!("bmi1") && has!("bmi2") {
-            return fast;
-        }
-    }
-    plain
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2")]
-fn fast(r: &mut Registers, code: &Code, alu: &Alu, mask: u32) {
-    execute(r, code, alu, mask);
-}
-
-fn plain(r: &mut Registers, code: &Code, alu: &Alu, mask: u32) {
-    execute(r, code, alu, mask);
-}
-
-const FTZ: Mode = Mode {
-    ftz: true,
-    ..Mode::RN
-};
-
-/// Calls with the mode as a constant where it is a common one, so that the lane loop vectorises.
-macro_rules! common_mode {
-    ($mode:expr, $r:ident.$map:ident($($fixed:expr),*), |$($x:ident: $ty:ty),*| $with:ident => $body:expr) => {
-        if $mode == Mode::RN {
-            let $with = Mode::RN;
-            $r.$map($($fixed),*, |$($x: $ty),*| $body);
-        } else if $mode == FTZ {
-            let $with = FTZ;
-            $r.$map($($fixed),*, |$($x: $ty),*| $body);
-        } else {
-            rare(|| {
-                let $with = $mode;
-                $r.$map($($fixed),*, |$($x: $ty),*| $body);
-            });
-        }
-    };
-}
-
-/// Keeps what is rare out of the way of what is not.
-#[cold]
+/// Executes any instruction; [`super::execute`] has tried the common ones.
 #[inline(never)]
-fn rare(body: impl FnOnce()) {
-    body();
-}
-
-#[inline(always)]
-fn execute(r: &mut Registers, code: &Code, alu: &Alu, m: u32) {
+pub(super) fn execute(r: &mut Registers, code: &Code, alu: &Alu, m: u32) {
     match *alu {
-        Alu::Mov32 { d, a } => r.map1(m, d, a, |x: u32| x),
-        Alu::Mov64 { d, a } => r.map1(m, d, a, |x: u64| x),
+        Alu::Mov32 { d, a } => each1(r, m, d, a, |x: u32| x),
+        Alu::Mov64 { d, a } => each1(r, m, d, a, |x: u64| x),
         Alu::Mov128 { d, a } => {
-            r.map1(m, d, a, |x: u64| x);
-            r.map1(m, d + 2, a + 2, |x: u64| x);
+            each1(r, m, d, a, |x: u64| x);
+            each1(r, m, d + 2, a + 2, |x: u64| x);
         }
         Alu::IntUn { f, ty, d, a } => int_un(r, m, f, ty, d, a),
         Alu::IntBin { f, ty, d, a, b } => int_bin(r, m, f, ty, [d, a, b]),
@@ -106,7 +55,7 @@ fn execute(r: &mut Registers, code: &Code, alu: &Alu, m: u32) {
             b,
             c,
         } => carry(r, m, f, wide, (take, give), [d, a, b, c]),
-        Alu::Pair16 { f, signed, d, a, b } => r.map2(m, d, a, b, |x: u32, y: u32| {
+        Alu::Pair16 { f, signed, d, a, b } => each2(r, m, [d, a, b], |x: u32, y: u32| {
             half::packed2(x, y, |x, y| match (f, signed) {
                 (IntBin::Min, true) => (x as i16).min(y as i16) as u16,
                 (IntBin::Max, true) => (x as i16).max(y as i16) as u16,
@@ -244,41 +193,17 @@ fn execute(r: &mut Registers, code: &Code, alu: &Alu, m: u32) {
     }
 }
 
-fn all(value: bool) -> u32 {
-    if value { u32::MAX } else { 0 }
-}
-
 fn packed(ty: Compared) -> bool {
     matches!(ty, Compared::Float(Float::F16x2 | Float::Bf16x2))
 }
 
-fn combined(f: Combine, a: u32, b: u32) -> u32 {
-    match f {
-        Combine::And => a & b,
-        Combine::Or => a | b,
-        Combine::Xor => a ^ b,
-    }
-}
-
-#[inline(always)]
-fn select(r: &mut Registers, m: u32, wide: bool, p: u32, [d, a, b]: [Reg; 3]) {
-    if wide {
-        let (a, b) = (*r.row::<u64>(a), *r.row::<u64>(b));
-        r.set(m, d, |i| if p >> i & 1 == 1 { a[i] } else { b[i] });
-    } else {
-        let (a, b) = (*r.row::<u32>(a), *r.row::<u32>(b));
-        r.set(m, d, |i| if p >> i & 1 == 1 { a[i] } else { b[i] });
-    }
-}
-
-#[inline(always)]
 fn int_un(r: &mut Registers, m: u32, f: IntUn, ty: Int, d: Reg, a: Reg) {
     macro_rules! by_width {
         (|$x:ident| $body:expr) => {
             match ty {
-                Int::U16 | Int::S16 => r.map1(m, d, a, |$x: u16| $body),
-                Int::U32 | Int::S32 => r.map1(m, d, a, |$x: u32| $body),
-                Int::U64 | Int::S64 => r.map1(m, d, a, |$x: u64| $body),
+                Int::U16 | Int::S16 => each1(r, m, d, a, |$x: u16| $body),
+                Int::U32 | Int::S32 => each1(r, m, d, a, |$x: u32| $body),
+                Int::U64 | Int::S64 => each1(r, m, d, a, |$x: u64| $body),
             }
         };
     }
@@ -287,56 +212,55 @@ fn int_un(r: &mut Registers, m: u32, f: IntUn, ty: Int, d: Reg, a: Reg) {
         IntUn::Cnot => by_width!(|x| if x == 0 { 1 } else { 0 }),
         IntUn::Neg => by_width!(|x| x.wrapping_neg()),
         IntUn::Abs => match ty {
-            Int::U16 | Int::S16 => r.map1(m, d, a, w16::abs),
-            Int::U32 | Int::S32 => r.map1(m, d, a, w32::abs),
-            Int::U64 | Int::S64 => r.map1(m, d, a, w64::abs),
+            Int::U16 | Int::S16 => each1(r, m, d, a, w16::abs),
+            Int::U32 | Int::S32 => each1(r, m, d, a, w32::abs),
+            Int::U64 | Int::S64 => each1(r, m, d, a, w64::abs),
         },
         IntUn::Brev => by_width!(|x| x.reverse_bits()),
         IntUn::Clz => by_width!(|x| x.leading_zeros()),
         IntUn::Popc => by_width!(|x| x.count_ones()),
         IntUn::Bfind { shift_amount } => match ty {
-            Int::U64 | Int::S64 => r.map1(m, d, a, |x: u64| {
+            Int::U64 | Int::S64 => each1(r, m, d, a, |x: u64| {
                 integer::bfind_b64(x, ty.signed(), shift_amount)
             }),
-            _ => r.map1(m, d, a, |x: u32| {
+            _ => each1(r, m, d, a, |x: u32| {
                 integer::bfind_b32(x, ty.signed(), shift_amount)
             }),
         },
     }
 }
 
-#[inline(always)]
 fn int_bin(r: &mut Registers, m: u32, f: IntBin, ty: Int, [d, a, b]: [Reg; 3]) {
     macro_rules! by_width {
         (|$x:ident, $y:ident| $body:expr) => {
             match ty {
-                Int::U16 | Int::S16 => r.map2(m, d, a, b, |$x: u16, $y: u16| $body),
-                Int::U32 | Int::S32 => r.map2(m, d, a, b, |$x: u32, $y: u32| $body),
-                Int::U64 | Int::S64 => r.map2(m, d, a, b, |$x: u64, $y: u64| $body),
+                Int::U16 | Int::S16 => each2(r, m, [d, a, b], |$x: u16, $y: u16| $body),
+                Int::U32 | Int::S32 => each2(r, m, [d, a, b], |$x: u32, $y: u32| $body),
+                Int::U64 | Int::S64 => each2(r, m, [d, a, b], |$x: u64, $y: u64| $body),
             }
         };
     }
     macro_rules! by_type {
         (|$x:ident, $y:ident| $body:expr) => {
             match ty {
-                Int::U16 => r.map2(m, d, a, b, |$x: u16, $y: u16| $body),
-                Int::S16 => r.map2(m, d, a, b, |$x: i16, $y: i16| $body),
-                Int::U32 => r.map2(m, d, a, b, |$x: u32, $y: u32| $body),
-                Int::S32 => r.map2(m, d, a, b, |$x: i32, $y: i32| $body),
-                Int::U64 => r.map2(m, d, a, b, |$x: u64, $y: u64| $body),
-                Int::S64 => r.map2(m, d, a, b, |$x: i64, $y: i64| $body),
+                Int::U16 => each2(r, m, [d, a, b], |$x: u16, $y: u16| $body),
+                Int::S16 => each2(r, m, [d, a, b], |$x: i16, $y: i16| $body),
+                Int::U32 => each2(r, m, [d, a, b], |$x: u32, $y: u32| $body),
+                Int::S32 => each2(r, m, [d, a, b], |$x: i32, $y: i32| $body),
+                Int::U64 => each2(r, m, [d, a, b], |$x: u64, $y: u64| $body),
+                Int::S64 => each2(r, m, [d, a, b], |$x: i64, $y: i64| $body),
             }
         };
     }
     macro_rules! by_function {
         ($unsigned:ident, $signed:ident) => {
             match ty {
-                Int::U16 => r.map2(m, d, a, b, w16::$unsigned),
-                Int::S16 => r.map2(m, d, a, b, w16::$signed),
-                Int::U32 => r.map2(m, d, a, b, w32::$unsigned),
-                Int::S32 => r.map2(m, d, a, b, w32::$signed),
-                Int::U64 => r.map2(m, d, a, b, w64::$unsigned),
-                Int::S64 => r.map2(m, d, a, b, w64::$signed),
+                Int::U16 => each2(r, m, [d, a, b], w16::$unsigned),
+                Int::S16 => each2(r, m, [d, a, b], w16::$signed),
+                Int::U32 => each2(r, m, [d, a, b], w32::$unsigned),
+                Int::S32 => each2(r, m, [d, a, b], w32::$signed),
+                Int::U64 => each2(r, m, [d, a, b], w64::$unsigned),
+                Int::S64 => each2(r, m, [d, a, b], w64::$signed),
             }
         };
     }
@@ -346,8 +270,12 @@ fn int_bin(r: &mut Registers, m: u32, f: IntBin, ty: Int, [d, a, b]: [Reg; 3]) {
         IntBin::Sub => by_width!(|x, y| x.wrapping_sub(y)),
         IntBin::MulLo => by_width!(|x, y| x.wrapping_mul(y)),
         IntBin::MulHi => by_function!(mul_hi_u, mul_hi_s),
-        IntBin::Mul24Lo => r.map2(m, d, a, b, |x: u32, y: u32| integer::mul24_lo(x, y, signed)),
-        IntBin::Mul24Hi => r.map2(m, d, a, b, |x: u32, y: u32| integer::mul24_hi(x, y, signed)),
+        IntBin::Mul24Lo => each2(r, m, [d, a, b], |x: u32, y: u32| {
+            integer::mul24_lo(x, y, signed)
+        }),
+        IntBin::Mul24Hi => each2(r, m, [d, a, b], |x: u32, y: u32| {
+            integer::mul24_hi(x, y, signed)
+        }),
         IntBin::Div => by_function!(div_u, div_s),
         IntBin::Rem => by_function!(rem_u, rem_s),
         IntBin::Min => by_type!(|x, y| x.min(y)),
@@ -356,53 +284,52 @@ fn int_bin(r: &mut Registers, m: u32, f: IntBin, ty: Int, [d, a, b]: [Reg; 3]) {
         IntBin::Or => by_width!(|x, y| x | y),
         IntBin::Xor => by_width!(|x, y| x ^ y),
         IntBin::Shl => match ty {
-            Int::U16 | Int::S16 => r.map2(m, d, a, b, w16::shl),
-            Int::U32 | Int::S32 => r.map2(m, d, a, b, w32::shl),
-            Int::U64 | Int::S64 => r.map2(m, d, a, b, w64::shl),
+            Int::U16 | Int::S16 => each2(r, m, [d, a, b], w16::shl),
+            Int::U32 | Int::S32 => each2(r, m, [d, a, b], w32::shl),
+            Int::U64 | Int::S64 => each2(r, m, [d, a, b], w64::shl),
         },
         IntBin::Shr => by_function!(shr_u, shr_s),
-        IntBin::AddSat => r.map2(m, d, a, b, integer::add_sat),
-        IntBin::SubSat => r.map2(m, d, a, b, integer::sub_sat),
-        IntBin::Bmsk(distance) => {
-            r.map2(m, d, a, b, |x: u32, y: u32| integer::bmsk(x, y, distance))
-        }
-        IntBin::Szext(distance) => r.map2(m, d, a, b, |x: u32, y: u32| {
+        IntBin::AddSat => each2(r, m, [d, a, b], integer::add_sat),
+        IntBin::SubSat => each2(r, m, [d, a, b], integer::sub_sat),
+        IntBin::Bmsk(distance) => each2(r, m, [d, a, b], |x: u32, y: u32| {
+            integer::bmsk(x, y, distance)
+        }),
+        IntBin::Szext(distance) => each2(r, m, [d, a, b], |x: u32, y: u32| {
             integer::szext(x, y, distance, signed)
         }),
     }
 }
 
-#[inline(always)]
 fn int_tri(r: &mut Registers, m: u32, f: IntTri, ty: Int, d: Reg, abc: [Reg; 3]) {
     let signed = ty.signed();
     macro_rules! words {
         (|$x:ident, $y:ident, $z:ident| $body:expr) => {
-            r.map3(m, d, abc, |$x: u32, $y: u32, $z: u32| $body)
+            each3(r, m, d, abc, |$x: u32, $y: u32, $z: u32| $body)
         };
     }
     match f {
         IntTri::MadLo => match ty {
-            Int::U16 | Int::S16 => r.map3(m, d, abc, |x: u16, y: u16, z: u16| {
+            Int::U16 | Int::S16 => each3(r, m, d, abc, |x: u16, y: u16, z: u16| {
                 x.wrapping_mul(y).wrapping_add(z)
             }),
             Int::U32 | Int::S32 => words!(|x, y, z| x.wrapping_mul(y).wrapping_add(z)),
-            Int::U64 | Int::S64 => r.map3(m, d, abc, |x: u64, y: u64, z: u64| {
+            Int::U64 | Int::S64 => each3(r, m, d, abc, |x: u64, y: u64, z: u64| {
                 x.wrapping_mul(y).wrapping_add(z)
             }),
         },
         IntTri::MadHi => match ty {
-            Int::U16 => r.map3(m, d, abc, |x: u16, y: u16, z: u16| {
+            Int::U16 => each3(r, m, d, abc, |x: u16, y: u16, z: u16| {
                 w16::mul_hi_u(x, y).wrapping_add(z)
             }),
-            Int::S16 => r.map3(m, d, abc, |x: u16, y: u16, z: u16| {
+            Int::S16 => each3(r, m, d, abc, |x: u16, y: u16, z: u16| {
                 w16::mul_hi_s(x, y).wrapping_add(z)
             }),
             Int::U32 => words!(|x, y, z| w32::mul_hi_u(x, y).wrapping_add(z)),
             Int::S32 => words!(|x, y, z| w32::mul_hi_s(x, y).wrapping_add(z)),
-            Int::U64 => r.map3(m, d, abc, |x: u64, y: u64, z: u64| {
+            Int::U64 => each3(r, m, d, abc, |x: u64, y: u64, z: u64| {
                 w64::mul_hi_u(x, y).wrapping_add(z)
             }),
-            Int::S64 => r.map3(m, d, abc, |x: u64, y: u64, z: u64| {
+            Int::S64 => each3(r, m, d, abc, |x: u64, y: u64, z: u64| {
                 w64::mul_hi_s(x, y).wrapping_add(z)
             }),
         },
@@ -411,15 +338,15 @@ fn int_tri(r: &mut Registers, m: u32, f: IntTri, ty: Int, d: Reg, abc: [Reg; 3])
         IntTri::Mad24Hi => words!(|x, y, z| integer::mul24_hi(x, y, signed).wrapping_add(z)),
         IntTri::Mad24HiSat => words!(|x, y, z| integer::mad24_hi_sat(x, y, z)),
         IntTri::Sad => match ty {
-            Int::U16 => r.map3(m, d, abc, w16::sad_u),
-            Int::S16 => r.map3(m, d, abc, w16::sad_s),
-            Int::U32 => r.map3(m, d, abc, w32::sad_u),
-            Int::S32 => r.map3(m, d, abc, w32::sad_s),
-            Int::U64 => r.map3(m, d, abc, w64::sad_u),
-            Int::S64 => r.map3(m, d, abc, w64::sad_s),
+            Int::U16 => each3(r, m, d, abc, w16::sad_u),
+            Int::S16 => each3(r, m, d, abc, w16::sad_s),
+            Int::U32 => each3(r, m, d, abc, w32::sad_u),
+            Int::S32 => each3(r, m, d, abc, w32::sad_s),
+            Int::U64 => each3(r, m, d, abc, w64::sad_u),
+            Int::S64 => each3(r, m, d, abc, w64::sad_s),
         },
         IntTri::Bfe => match ty {
-            Int::U64 | Int::S64 => r.map3(m, d, abc, |x: u64, y: u32, z: u32| {
+            Int::U64 | Int::S64 => each3(r, m, d, abc, |x: u64, y: u32, z: u32| {
                 integer::bfe_b64(x, y, z, signed)
             }),
             _ => words!(|x, y, z| integer::bfe_b32(x, y, z, signed)),
@@ -436,14 +363,13 @@ fn int_tri(r: &mut Registers, m: u32, f: IntTri, ty: Int, d: Reg, abc: [Reg; 3])
     }
 }
 
-#[inline(always)]
 fn mul_wide(r: &mut Registers, m: u32, ty: Int, [d, a, b, c]: [Reg; 4]) {
     macro_rules! wide {
         ($narrow:ty, $wide:ty, $product:expr) => {
             if c == NONE {
-                r.map2(m, d, a, b, |x: $narrow, y: $narrow| $product(x, y));
+                each2(r, m, [d, a, b], |x: $narrow, y: $narrow| $product(x, y));
             } else {
-                r.map3(m, d, [a, b, c], |x: $narrow, y: $narrow, z: $wide| {
+                each3(r, m, d, [a, b, c], |x: $narrow, y: $narrow, z: $wide| {
                     let product: $wide = $product(x, y);
                     product.wrapping_add(z)
                 });
@@ -460,7 +386,6 @@ fn mul_wide(r: &mut Registers, m: u32, ty: Int, [d, a, b, c]: [Reg; 4]) {
     }
 }
 
-#[inline(always)]
 fn bfi(r: &mut Registers, m: u32, wide: bool, [d, a, b, position, length]: [Reg; 5]) {
     let (position, length) = (*r.row::<u32>(position), *r.row::<u32>(length));
     for i in lanes(m) {
@@ -484,10 +409,9 @@ fn bfi(r: &mut Registers, m: u32, wide: bool, [d, a, b, position, length]: [Reg;
     }
 }
 
-/// One lane of an extended addition: the sum and the carry (for a difference, the borrow) out.
+/// One lane of an extended addition: the sum and the carry out.
 macro_rules! carry_lane {
     ($name:ident, $word:ty, $width:ident) => {
-        #[inline(always)]
         fn $name(f: CarryOp, a: $word, b: $word, c: $word, carry: bool) -> ($word, bool) {
             let add = |x: $word, y: $word| {
                 let (sum, first) = x.overflowing_add(y);
@@ -496,10 +420,11 @@ macro_rules! carry_lane {
             };
             match f {
                 CarryOp::Add => add(a, b),
+                // As in hardware, a difference leaves the opposite of the borrow: a + !b + 1.
                 CarryOp::Sub => {
                     let (rest, first) = a.overflowing_sub(b);
-                    let (rest, second) = rest.overflowing_sub(<$word>::from(carry));
-                    (rest, first | second)
+                    let (rest, second) = rest.overflowing_sub(<$word>::from(!carry));
+                    (rest, !(first | second))
                 }
                 CarryOp::MadLo { .. } => add(a.wrapping_mul(b), c),
                 CarryOp::MadHi { signed: true } => add($width::mul_hi_s(a, b), c),
@@ -511,7 +436,6 @@ macro_rules! carry_lane {
 carry_lane!(carry_lane_32, u32, w32);
 carry_lane!(carry_lane_64, u64, w64);
 
-#[inline(always)]
 fn carry(
     r: &mut Registers,
     m: u32,
@@ -524,7 +448,12 @@ fn carry(
     let flags = r.carry;
     let mut out = flags;
     for i in lanes(m) {
-        let flag = take && flags >> i & 1 == 1;
+        // A difference without a flag to take borrows nothing.
+        let flag = if take {
+            flags >> i & 1 == 1
+        } else {
+            f == CarryOp::Sub
+        };
         let over = if wide {
             let (value, over) = carry_lane_64(
                 f,
@@ -553,47 +482,31 @@ fn carry(
     }
 }
 
-fn half_of(ty: Float) -> Half {
-    match ty {
-        Float::Bf16 | Float::Bf16x2 => Half::Bf16,
-        _ => Half::F16,
-    }
-}
-
-fn pairs(ty: Float) -> bool {
-    matches!(ty, Float::F16x2 | Float::Bf16x2)
-}
-
-#[inline(always)]
 fn float_un(r: &mut Registers, m: u32, f: FloatUn, ty: Float, mode: Mode, d: Reg, a: Reg) {
     let ftz = mode.ftz;
     match ty {
         Float::F64 => match f {
-            FloatUn::Neg => r.map1(m, d, a, |x: f64| -x),
-            FloatUn::Abs => r.map1(m, d, a, f64::abs),
-            FloatUn::Rcp => r.map1(m, d, a, |x: f64| float::rcp_f64(x, mode.rounding)),
-            FloatUn::Sqrt => r.map1(m, d, a, |x: f64| float::sqrt_f64(x, mode.rounding)),
-            FloatUn::RcpApprox => r.map1(m, d, a, special::rcp_approx_f64),
-            _ if ftz => r.map1(m, d, a, special::rsqrt_approx_f64),
-            _ => r.map1(m, d, a, special::rsqrt_full_f64),
+            FloatUn::Neg => each1(r, m, d, a, |x: f64| -x),
+            FloatUn::Abs => each1(r, m, d, a, f64::abs),
+            FloatUn::Rcp => each1(r, m, d, a, |x: f64| float::rcp_f64(x, mode.rounding)),
+            FloatUn::Sqrt => each1(r, m, d, a, |x: f64| float::sqrt_f64(x, mode.rounding)),
+            FloatUn::RcpApprox => each1(r, m, d, a, special::rcp_approx_f64),
+            _ if ftz => each1(r, m, d, a, special::rsqrt_approx_f64),
+            _ => each1(r, m, d, a, special::rsqrt_full_f64),
         },
         Float::F32 => match f {
-            FloatUn::Neg => r.map1(m, d, a, |x: f32| float::neg_f32(x, ftz)),
-            FloatUn::Abs => r.map1(m, d, a, |x: f32| float::abs_f32(x, ftz)),
-            FloatUn::Rcp => {
-                common_mode!(mode, r.map1(m, d, a), |x: f32| with => float::rcp_f32(x, with))
-            }
-            FloatUn::Sqrt => {
-                common_mode!(mode, r.map1(m, d, a), |x: f32| with => float::sqrt_f32(x, with))
-            }
-            FloatUn::RcpApprox => r.map1(m, d, a, |x: f32| special::rcp_approx_f32(x, ftz)),
-            FloatUn::SqrtApprox => r.map1(m, d, a, |x: f32| special::sqrt_approx_f32(x, ftz)),
-            FloatUn::RsqrtApprox => r.map1(m, d, a, |x: f32| special::rsqrt_approx_f32(x, ftz)),
-            FloatUn::Ex2 => r.map1(m, d, a, |x: f32| special::ex2_approx_f32(x, ftz)),
-            FloatUn::Lg2 => r.map1(m, d, a, |x: f32| special::lg2_approx_f32(x, ftz)),
-            FloatUn::Sin => r.map1(m, d, a, |x: f32| special::sin_approx_f32(x, ftz)),
-            FloatUn::Cos => r.map1(m, d, a, |x: f32| special::cos_approx_f32(x, ftz)),
-            FloatUn::Tanh => r.map1(m, d, a, special::tanh_approx_f32),
+            FloatUn::Neg => each1(r, m, d, a, |x: f32| float::neg_f32(x, ftz)),
+            FloatUn::Abs => each1(r, m, d, a, |x: f32| float::abs_f32(x, ftz)),
+            FloatUn::Rcp => each1(r, m, d, a, |x: f32| float::rcp_f32(x, mode)),
+            FloatUn::Sqrt => each1(r, m, d, a, |x: f32| float::sqrt_f32(x, mode)),
+            FloatUn::RcpApprox => each1(r, m, d, a, |x: f32| special::rcp_approx_f32(x, ftz)),
+            FloatUn::SqrtApprox => each1(r, m, d, a, |x: f32| special::sqrt_approx_f32(x, ftz)),
+            FloatUn::RsqrtApprox => each1(r, m, d, a, |x: f32| special::rsqrt_approx_f32(x, ftz)),
+            FloatUn::Ex2 => each1(r, m, d, a, |x: f32| special::ex2_approx_f32(x, ftz)),
+            FloatUn::Lg2 => each1(r, m, d, a, |x: f32| special::lg2_approx_f32(x, ftz)),
+            FloatUn::Sin => each1(r, m, d, a, |x: f32| special::sin_approx_f32(x, ftz)),
+            FloatUn::Cos => each1(r, m, d, a, |x: f32| special::cos_approx_f32(x, ftz)),
+            FloatUn::Tanh => each1(r, m, d, a, special::tanh_approx_f32),
         },
         _ => {
             let half = half_of(ty);
@@ -612,8 +525,7 @@ fn float_un(r: &mut Registers, m: u32, f: FloatUn, ty: Float, mode: Mode, d: Reg
     }
 }
 
-/// As [`Registers::map1`] where a loop of one body is better than eight copies of it.
-#[inline(always)]
+/// `d = f(a)` in the lanes of a mask, one after the other.
 fn each1<D: Lane, A: Lane>(r: &mut Registers, m: u32, d: Reg, a: Reg, f: impl Fn(A) -> D) {
     for i in lanes(m) {
         let value = f(A::load(r.row::<A>(a)[i]));
@@ -621,32 +533,42 @@ fn each1<D: Lane, A: Lane>(r: &mut Registers, m: u32, d: Reg, a: Reg, f: impl Fn
     }
 }
 
-/// As [`Registers::map2`], likewise.
-#[inline(always)]
-fn each2<D: Lane, A: Lane>(r: &mut Registers, m: u32, [d, a, b]: [Reg; 3], f: impl Fn(A, A) -> D) {
+/// `d = f(a, b)`, likewise.
+fn each2<D: Lane, A: Lane, B: Lane>(
+    r: &mut Registers,
+    m: u32,
+    [d, a, b]: [Reg; 3],
+    f: impl Fn(A, B) -> D,
+) {
     for i in lanes(m) {
-        let value = f(A::load(r.row::<A>(a)[i]), A::load(r.row::<A>(b)[i]));
+        let value = f(A::load(r.row::<A>(a)[i]), B::load(r.row::<B>(b)[i]));
         r.row_mut::<D>(d)[i] = value.store();
     }
 }
 
-#[inline(always)]
+/// `d = f(a, b, c)`, likewise.
+fn each3<D: Lane, A: Lane, B: Lane, C: Lane>(
+    r: &mut Registers,
+    m: u32,
+    d: Reg,
+    [a, b, c]: [Reg; 3],
+    f: impl Fn(A, B, C) -> D,
+) {
+    for i in lanes(m) {
+        let (x, y, z) = (r.row::<A>(a)[i], r.row::<B>(b)[i], r.row::<C>(c)[i]);
+        let value = f(A::load(x), B::load(y), C::load(z));
+        r.row_mut::<D>(d)[i] = value.store();
+    }
+}
+
 fn float_bin(r: &mut Registers, m: u32, f: FloatBin, ty: Float, mode: Mode, [d, a, b]: [Reg; 3]) {
     match ty {
         Float::F64 => {
             macro_rules! rounded {
                 ($function:path) => {
-                    if mode.rounding == Mode::RN.rounding {
-                        r.map2(m, d, a, b, |x: f64, y: f64| {
-                            $function(x, y, Mode::RN.rounding)
-                        })
-                    } else {
-                        rare(|| {
-                            each2(r, m, [d, a, b], |x: f64, y: f64| {
-                                $function(x, y, mode.rounding)
-                            })
-                        })
-                    }
+                    each2(r, m, [d, a, b], |x: f64, y: f64| {
+                        $function(x, y, mode.rounding)
+                    })
                 };
             }
             match f {
@@ -660,21 +582,21 @@ fn float_bin(r: &mut Registers, m: u32, f: FloatBin, ty: Float, mode: Mode, [d, 
                 FloatBin::Max(options) => {
                     each2(r, m, [d, a, b], |x, y| compare::max_f64(x, y, options))
                 }
-                FloatBin::Copysign => r.map2(m, d, a, b, float::copysign_f64),
+                FloatBin::Copysign => each2(r, m, [d, a, b], float::copysign_f64),
             }
         }
         Float::F32 => match f {
             FloatBin::Add => {
-                common_mode!(mode, r.map2(m, d, a, b), |x: f32, y: f32| with => float::add_f32(x, y, with));
+                each2(r, m, [d, a, b], |x: f32, y: f32| float::add_f32(x, y, mode));
             }
             FloatBin::Sub => {
-                common_mode!(mode, r.map2(m, d, a, b), |x: f32, y: f32| with => float::sub_f32(x, y, with));
+                each2(r, m, [d, a, b], |x: f32, y: f32| float::sub_f32(x, y, mode));
             }
             FloatBin::Mul => {
-                common_mode!(mode, r.map2(m, d, a, b), |x: f32, y: f32| with => float::mul_f32(x, y, with));
+                each2(r, m, [d, a, b], |x: f32, y: f32| float::mul_f32(x, y, mode));
             }
             FloatBin::Div => {
-                common_mode!(mode, r.map2(m, d, a, b), |x: f32, y: f32| with => float::div_f32(x, y, with));
+                each2(r, m, [d, a, b], |x: f32, y: f32| float::div_f32(x, y, mode));
             }
             FloatBin::DivApprox => each2(r, m, [d, a, b], |x, y| {
                 special::div_approx_f32(x, y, mode.ftz)
@@ -682,23 +604,13 @@ fn float_bin(r: &mut Registers, m: u32, f: FloatBin, ty: Float, mode: Mode, [d, 
             FloatBin::DivFull => each2(r, m, [d, a, b], |x, y| {
                 special::div_full_f32(x, y, mode.ftz)
             }),
-            FloatBin::Min(options) if options == Extremum::default() => {
-                r.map2(m, d, a, b, |x: f32, y: f32| {
-                    compare::min_f32(x, y, Extremum::default())
-                });
-            }
-            FloatBin::Max(options) if options == Extremum::default() => {
-                r.map2(m, d, a, b, |x: f32, y: f32| {
-                    compare::max_f32(x, y, Extremum::default())
-                });
-            }
             FloatBin::Min(options) => {
                 each2(r, m, [d, a, b], |x, y| compare::min_f32(x, y, options))
             }
             FloatBin::Max(options) => {
                 each2(r, m, [d, a, b], |x, y| compare::max_f32(x, y, options))
             }
-            FloatBin::Copysign => r.map2(m, d, a, b, float::copysign_f32),
+            FloatBin::Copysign => each2(r, m, [d, a, b], float::copysign_f32),
         },
         _ => {
             let (half, mode) = (half_of(ty), HalfMode::from(mode));
@@ -722,21 +634,15 @@ fn float_bin(r: &mut Registers, m: u32, f: FloatBin, ty: Float, mode: Mode, [d, 
     }
 }
 
-#[inline(always)]
 fn fma(r: &mut Registers, m: u32, ty: Float, mode: Mode, relu: bool, d: Reg, abc: [Reg; 3]) {
     match ty {
-        Float::F64 if mode.rounding == Mode::RN.rounding => {
-            r.map3(m, d, abc, |x: f64, y: f64, z: f64| {
-                float::fma_f64(x, y, z, Mode::RN.rounding)
-            });
-        }
-        Float::F64 => rare(|| {
-            r.map3(m, d, abc, |x: f64, y: f64, z: f64| {
-                float::fma_f64(x, y, z, mode.rounding)
-            });
+        Float::F64 => each3(r, m, d, abc, |x: f64, y: f64, z: f64| {
+            float::fma_f64(x, y, z, mode.rounding)
         }),
         Float::F32 => {
-            common_mode!(mode, r.map3(m, d, abc), |x: f32, y: f32, z: f32| with => float::fma_f32(x, y, z, with));
+            each3(r, m, d, abc, |x: f32, y: f32, z: f32| {
+                float::fma_f32(x, y, z, mode)
+            });
         }
         _ => {
             let half = half_of(ty);
@@ -758,7 +664,6 @@ fn fma(r: &mut Registers, m: u32, ty: Float, mode: Mode, relu: bool, d: Reg, abc
 }
 
 /// The lanes where a comparison holds; of packed pairs, for the lower and the upper halves.
-#[inline(always)]
 fn comparison(
     r: &Registers,
     cmp: Comparison,
@@ -803,7 +708,6 @@ fn comparison(
     (bits, 0)
 }
 
-#[inline(always)]
 fn conversion(
     r: &mut Registers,
     m: u32,
@@ -819,46 +723,6 @@ fn conversion(
             options,
             fill,
         } => {
-            let plain = options
-                == convert::Conversion {
-                    rounding: options.rounding,
-                    ..Default::default()
-                };
-            let nearest = options.rounding == Mode::RN.rounding;
-            // The conversions of address arithmetic and of mixed precision, worth a vector loop.
-            if plain && fill.from == fill.to {
-                match (to, from) {
-                    (Number::Unsigned(64) | Number::Signed(64), Number::Unsigned(32))
-                        if !wide_source =>
-                    {
-                        return r.map1(m, d, a, |x: u32| u64::from(x));
-                    }
-                    (Number::Unsigned(64) | Number::Signed(64), Number::Signed(32))
-                        if !wide_source =>
-                    {
-                        return r.map1(m, d, a, |x: i32| i64::from(x));
-                    }
-                    (
-                        Number::Unsigned(32) | Number::Signed(32),
-                        Number::Unsigned(64) | Number::Signed(64),
-                    ) => {
-                        return r.map1(m, d, a, |x: u64| x as u32);
-                    }
-                    (Number::F64, Number::F32) => return r.map1(m, d, a, |x: f32| f64::from(x)),
-                    (Number::F32, Number::Signed(32)) if nearest => {
-                        return r.map1(m, d, a, |x: i32| x as f32);
-                    }
-                    (Number::F64, Number::Signed(32)) => {
-                        return r.map1(m, d, a, |x: i32| f64::from(x));
-                    }
-                    (Number::F32, Number::F16) => {
-                        return r.map1(m, d, a, |x: u16| {
-                            f32::from_bits(convert_to_bits(to, from, x, options))
-                        });
-                    }
-                    _ => {}
-                }
-            }
             for i in lanes(m) {
                 let bits = if wide_source {
                     r.row::<u64>(a)[i]
@@ -902,22 +766,16 @@ fn conversion(
     }
 }
 
-#[inline(always)]
-fn convert_to_bits(to: Number, from: Number, x: u16, options: convert::Conversion) -> u32 {
-    convert::convert(to, from, u64::from(x), options) as u32
-}
-
-#[inline(always)]
 fn pack(r: &mut Registers, m: u32, bits: u32, d: Reg, parts: &[Reg]) {
     match (bits, parts) {
-        (32, &[low, high]) => r.map2(m, d, low, high, |x: u32, y: u32| {
+        (32, &[low, high]) => each2(r, m, [d, low, high], |x: u32, y: u32| {
             u64::from(y) << 32 | u64::from(x)
         }),
-        (16, &[low, high]) => r.map2(m, d, low, high, |x: u32, y: u32| y << 16 | x & 0xffff),
+        (16, &[low, high]) => each2(r, m, [d, low, high], |x: u32, y: u32| y << 16 | x & 0xffff),
         (64, &[low, high]) => {
             // In two steps, for the low part may be what is written first.
             let high = *r.row::<u64>(high);
-            r.map1(m, d, low, |x: u64| x);
+            each1(r, m, d, low, |x: u64| x);
             r.set(m, d + 2, |i| high[i]);
         }
         _ => {
@@ -937,7 +795,6 @@ fn pack(r: &mut Registers, m: u32, bits: u32, d: Reg, parts: &[Reg]) {
     }
 }
 
-#[inline(always)]
 fn unpack(r: &mut Registers, m: u32, bits: u32, a: Reg, parts: &[Reg]) {
     if bits == 64 {
         let halves = [*r.row::<u64>(a), *r.row::<u64>(a + 2)];
