@@ -22,8 +22,8 @@ pub(crate) const VARIABLES: [&str; 4] = ["NVCC", "CUDA_HOME", "CUDA_PATH", "VIRT
 /// What to do when there is no compiler.
 pub(crate) const REMEDY: &str = "feature `cuda` needs nvcc, which is not at $NVCC, under $CUDA_HOME or $CUDA_PATH, on the PATH \
 or in the active Python's site-packages. To install one there:\n\n    \
-pip install nvidia-cuda-nvcc==13.0.* nvidia-nvvm==13.0.* nvidia-cuda-crt==13.0.* nvidia-cuda-runtime==13.0.* \
-nvidia-cuda-cccl nvidia-cuda-nvrtc==13.0.*\n";
+pip install 'nvidia-cuda-nvcc==13.0.*' 'nvidia-nvvm==13.0.*' 'nvidia-cuda-crt==13.0.*' 'nvidia-cuda-runtime==13.0.*' \
+nvidia-cuda-cccl 'nvidia-cuda-nvrtc==13.0.*'\n";
 
 /// A working nvcc.
 #[derive(Clone, Debug)]
