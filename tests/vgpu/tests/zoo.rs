@@ -386,6 +386,9 @@ fn healthy(specimen: &Specimen, arch: u32) {
 }
 
 fn main() -> ExitCode {
+    // The endless specimen need not run as long as a real kernel may.
+    // SAFETY: no other thread has been started yet.
+    unsafe { std::env::set_var("VGPU_INSTRUCTION_LIMIT", "1000000") };
     let mut cases = Vec::new();
     for specimen in SPECIMENS {
         for arch in [80, 90] {

@@ -1,6 +1,8 @@
 //! `setp`, `set` and `slct` comparisons, `min`, `max` and `testp`.
 
-use super::float::{CANONICAL_F32, flush_f32};
+use std::convert::identity;
+
+use super::float::{canonical_where, flush_f32, is_nan};
 
 /// A comparison of `setp`. The names are those of PTX; the integer forms of lower and higher without sign are spelt
 /// with the type instead.
@@ -108,17 +110,14 @@ pub struct Extremum {
 }
 
 macro_rules! extrema {
-    ($($(#[$meta:meta])* $name:ident: $ty:ty, $canonical:expr, $flush:expr, $first:ident;)+) => { $(
+    ($($(#[$meta:meta])* $name:ident: $ty:ty, $nan:expr, $canonical:expr, $flush:expr, $first:ident;)+) => { $(
         $(#[$meta])*
         #[inline(always)]
         pub fn $name(a: $ty, b: $ty, options: Extremum) -> $ty {
             let (a, b) = if options.ftz { ($flush(a), $flush(b)) } else { (a, b) };
             let negative = a.is_sign_negative() != b.is_sign_negative();
             let (x, y) = if options.xorsign_abs { (a.abs(), b.abs()) } else { (a, b) };
-            let both = x.is_nan() && y.is_nan();
-            if both || options.nan && (x.is_nan() || y.is_nan()) {
-                return $canonical;
-            }
+            let (either, both) = ($nan(x) || $nan(y), $nan(x) && $nan(y));
             // -0 is less than +0, which a comparison of numbers does not see.
             let extremum = if x.is_nan() {
                 y
@@ -127,22 +126,29 @@ macro_rules! extrema {
             } else {
                 y
             };
-            if options.xorsign_abs && negative { -extremum } else { extremum }
+            let signed = if options.xorsign_abs && negative { -extremum } else { extremum };
+            $canonical(both || options.nan && either, signed)
         }
     )+ };
     (@min $x:ident, $y:ident) => { $x < $y || $x == $y && $x.is_sign_negative() };
     (@max $x:ident, $y:ident) => { $x > $y || $x == $y && $x.is_sign_positive() };
 }
 
+/// NaN of `f64` keep their payloads.
+#[inline(always)]
+fn keep(_: bool, x: f64) -> f64 {
+    x
+}
+
 extrema! {
     /// `min.f32`.
-    min_f32: f32, CANONICAL_F32, flush_f32, min;
+    min_f32: f32, is_nan, canonical_where, flush_f32, min;
     /// `max.f32`.
-    max_f32: f32, CANONICAL_F32, flush_f32, max;
+    max_f32: f32, is_nan, canonical_where, flush_f32, max;
     /// `min.f64`; only the plain form exists.
-    min_f64: f64, f64::from_bits(0x7ff8_0000_0000_0000), std::convert::identity, min;
+    min_f64: f64, f64::is_nan, keep, identity, min;
     /// `max.f64`; only the plain form exists.
-    max_f64: f64, f64::from_bits(0x7ff8_0000_0000_0000), std::convert::identity, max;
+    max_f64: f64, f64::is_nan, keep, identity, max;
 }
 
 /// What `testp` asks.

@@ -36,10 +36,24 @@ fn input(x: f32, mode: Mode) -> f32 {
     if mode.ftz { flush_f32(x) } else { x }
 }
 
+/// Whether it is NaN, asked of the bits. The optimiser takes all NaN for alike, so that of `sqrt(a)` and "a NaN of
+/// my choice where `a < 0`" it keeps the first; what it does not see as a comparison of numbers it leaves alone.
+#[inline(always)]
+pub(super) fn is_nan(x: f32) -> bool {
+    x.to_bits() & 0x7fff_ffff > 0x7f80_0000
+}
+
+/// `x`, or the canonical NaN where `nan` says so.
+#[inline(always)]
+pub(super) fn canonical_where(nan: bool, x: f32) -> f32 {
+    let mask = u32::from(nan).wrapping_neg();
+    f32::from_bits((x.to_bits() | mask) & !(mask & 0x8000_0000))
+}
+
 /// What every `f32` result goes through: the canonical NaN, `.ftz`, `.sat`.
 #[inline(always)]
 pub fn finish_f32(x: f32, mode: Mode) -> f32 {
-    let x = if x.is_nan() { CANONICAL_F32 } else { x };
+    let x = canonical_where(is_nan(x), x);
     let x = if mode.ftz { flush_f32(x) } else { x };
     if mode.sat { saturate_f32(x) } else { x }
 }

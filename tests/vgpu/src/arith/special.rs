@@ -109,14 +109,16 @@ fn upper(x: f64) -> f64 {
 /// Rounds to the upper word; NaN becomes the one these instructions give.
 #[inline(always)]
 fn to_upper(x: f64) -> f64 {
-    if x.is_nan() {
-        return f64::from_bits(0x7fff_ffff_0000_0000);
-    }
-    if x.is_infinite() {
-        return x;
-    }
     // Half of the lower word's range added carries into the upper one: round to nearest.
-    upper(f64::from_bits(x.to_bits() + 0x8000_0000))
+    let rounded = if x.is_finite() {
+        x.to_bits() + 0x8000_0000
+    } else {
+        x.to_bits()
+    };
+    // Asked of the bits and done by a mask, as for `f32`.
+    let nan = x.to_bits() & (u64::MAX >> 1) > f64::INFINITY.to_bits();
+    let mask = u64::from(nan).wrapping_neg();
+    upper(f64::from_bits((rounded | mask) & !(mask & 1 << 63)))
 }
 
 /// `rcp.approx.ftz.f64`: from the upper word to the upper word; the seed of divisions.

@@ -234,7 +234,8 @@ impl Worker<'_> {
             let row = r.row::<u32>(access.base);
             let mut out = [0; LANES];
             for i in 0..LANES {
-                out[i] = u64::from(row[i]).wrapping_add(offset);
+                // An address of 32 bits wraps: compilers add a negative index before a positive offset.
+                out[i] = row[i].wrapping_add(offset as u32).into();
             }
             out
         }
@@ -733,9 +734,6 @@ impl Worker<'_> {
         let addresses = self.addresses(&warp.registers, access);
         let bytes = access.size * d.len;
         let resolved = self.resolve(warp, common, m, pc, access, &addresses, bytes, Use::Read);
-        if access.strong && access.space != Space::Shared {
-            self.machine.view.epochs.acquire(&mut common.stand);
-        }
         let (list, count, size) = elements(list, access.size);
         for (index, &reg) in list[..count].iter().enumerate() {
             if reg == NONE {
@@ -757,6 +755,10 @@ impl Worker<'_> {
                     |_| 0,
                 );
             }
+        }
+        // After the value is there: whoever released it may have done so since this began.
+        if access.strong && access.space != Space::Shared {
+            self.machine.view.epochs.acquire(&mut common.stand);
         }
     }
 

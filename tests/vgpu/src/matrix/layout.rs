@@ -66,33 +66,64 @@ impl Fragment {
 
     /// Row and column of element `index` of a register of a lane.
     pub fn position(&self, lane: usize, register: usize, index: usize) -> (usize, usize) {
-        match self.family {
-            Family::Mma => self.documented(lane, register, index),
-            Family::Wmma => {
-                let (rows, columns) = self.size();
-                let linear = (register * LANES + lane) * self.element.per_register() + index;
-                let wrapped = linear % (rows * columns);
-                (wrapped / columns, wrapped % columns)
-            }
-        }
+        let (rows, columns) = self.size();
+        let place = self.run(register, index).place(lane) % (rows * columns);
+        (place / columns, place % columns)
     }
 
-    fn documented(&self, lane: usize, register: usize, index: usize) -> (usize, usize) {
-        let (group, member) = (lane / 4, lane % 4);
+    /// Where the lanes' elements `index` of a register lie in the row-major matrix, modulo its size.
+    pub fn run(&self, register: usize, index: usize) -> Run {
+        let (_, columns) = self.size();
         let per_register = self.element.per_register();
-        match self.role {
-            Role::A => {
+        match (self.family, self.role) {
+            (Family::Mma, Role::A) => {
                 let halves = self.shape.m / 8;
-                let row = group + 8 * (register % halves);
-                (row, (register / halves * 4 + member) * per_register + index)
+                let (lower, block) = (register % halves, register / halves);
+                Run {
+                    first: 8 * lower * columns + 4 * block * per_register + index,
+                    per_group: columns,
+                    per_member: per_register,
+                }
             }
-            Role::B => ((register * 4 + member) * per_register + index, group),
-            Role::C => {
+            (Family::Mma, Role::B) => Run {
+                first: (4 * register * per_register + index) * columns,
+                per_group: 1,
+                per_member: per_register * columns,
+            },
+            (Family::Mma, Role::C) => {
                 // A lane holds two neighbours of a row, in one register if they fit.
                 let element = register * per_register + index;
-                (group + 8 * (element / 2), member * 2 + element % 2)
+                Run {
+                    first: 8 * (element / 2) * columns + element % 2,
+                    per_group: columns,
+                    per_member: 2,
+                }
             }
+            (Family::Wmma, _) => Run {
+                first: register * LANES * per_register + index,
+                per_group: 4 * per_register,
+                per_member: per_register,
+            },
         }
+    }
+}
+
+/// Places of a warp's lanes that are `4 group + member` each: linear in both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Of lane 0.
+    pub first: usize,
+    /// From one group of four lanes to the next.
+    pub per_group: usize,
+    /// From one lane of a group to the next.
+    pub per_member: usize,
+}
+
+impl Run {
+    /// The place of a lane.
+    #[inline(always)]
+    pub fn place(&self, lane: usize) -> usize {
+        self.first + lane / 4 * self.per_group + lane % 4 * self.per_member
     }
 }
 

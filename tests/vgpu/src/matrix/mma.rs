@@ -78,15 +78,16 @@ impl Mma {
         gather(&self.fragment(Role::C), c, &mut sums);
         multiply(self.shape, &left, &right, &mut sums);
         let result = self.result();
-        let per_register = self.d.per_register();
         for register in 0..result.registers() {
-            for lane in 0..LANES {
-                let mut word = 0;
-                for index in 0..per_register {
-                    let (row, column) = result.position(lane, register, index);
-                    let bits = self.encode(sums[row * self.shape.n + column]);
-                    word |= bits << (index * self.d.bits());
+            let mut words = [0; LANES];
+            for index in 0..self.d.per_register() {
+                let run = result.run(register, index);
+                for (lane, word) in words.iter_mut().enumerate() {
+                    let sum = sums[run.place(lane) % MOST];
+                    *word |= self.encode(sum) << (index * self.d.bits());
                 }
+            }
+            for (lane, word) in words.into_iter().enumerate() {
                 d(register, lane, word);
             }
         }
@@ -107,32 +108,51 @@ impl Mma {
     }
 }
 
-/// The value of an element that lies in the lower bits.
-fn decode(element: Element, bits: u64) -> f64 {
-    match element {
-        Element::F64 => f64::from_bits(bits),
-        Element::F32 => f32::from_bits(bits as u32).into(),
-        Element::Tf32 => f32::from_bits(bits as u32 & !0x1fff).into(),
-        Element::F16 => Half::F16.to_f32(bits as u16).into(),
-        Element::Bf16 => Half::Bf16.to_f32(bits as u16).into(),
-        Element::S8 => (bits as i8).into(),
-        Element::U8 => (bits as u8).into(),
-        Element::S32 => (bits as i32).into(),
-        Element::E4m3 => convert::to_f64(Number::E4m3, bits & 0xff),
-        Element::E5m2 => convert::to_f64(Number::E5m2, bits & 0xff),
+/// The matrix of a fragment, row-major.
+fn gather(fragment: &Fragment, read: impl Fn(usize, usize) -> u64, matrix: &mut [f64; MOST]) {
+    match fragment.element {
+        Element::F64 => fill(fragment, read, matrix, f64::from_bits),
+        Element::F32 => fill(fragment, read, matrix, |bits| {
+            f32::from_bits(bits as u32).into()
+        }),
+        Element::Tf32 => fill(fragment, read, matrix, |bits| {
+            f32::from_bits(bits as u32 & !0x1fff).into()
+        }),
+        Element::F16 => fill(fragment, read, matrix, |bits| {
+            Half::F16.to_f32(bits as u16).into()
+        }),
+        Element::Bf16 => fill(fragment, read, matrix, |bits| {
+            Half::Bf16.to_f32(bits as u16).into()
+        }),
+        Element::S8 => fill(fragment, read, matrix, |bits| (bits as i8).into()),
+        Element::U8 => fill(fragment, read, matrix, |bits| (bits as u8).into()),
+        Element::S32 => fill(fragment, read, matrix, |bits| (bits as i32).into()),
+        Element::E4m3 => fill(fragment, read, matrix, |bits| {
+            convert::to_f64(Number::E4m3, bits & 0xff)
+        }),
+        Element::E5m2 => fill(fragment, read, matrix, |bits| {
+            convert::to_f64(Number::E5m2, bits & 0xff)
+        }),
     }
 }
 
-/// The matrix of a fragment, row-major.
-fn gather(fragment: &Fragment, read: impl Fn(usize, usize) -> u64, matrix: &mut [f64; MOST]) {
-    let (_, columns) = fragment.size();
+/// With the value of the element that lies in the lower bits of a word.
+#[inline(always)]
+fn fill(
+    fragment: &Fragment,
+    read: impl Fn(usize, usize) -> u64,
+    matrix: &mut [f64; MOST],
+    value: impl Fn(u64) -> f64,
+) {
+    let (rows, columns) = fragment.size();
+    let (size, bits) = (rows * columns, fragment.element.bits());
     for register in 0..fragment.registers() {
-        for lane in 0..LANES {
-            let word = read(register, lane);
-            for index in 0..fragment.element.per_register() {
-                let (row, column) = fragment.position(lane, register, index);
-                matrix[row * columns + column] =
-                    decode(fragment.element, word >> (index * fragment.element.bits()));
+        let words: [u64; LANES] = std::array::from_fn(|lane| read(register, lane));
+        for index in 0..fragment.element.per_register() {
+            let run = fragment.run(register, index);
+            for (lane, word) in words.iter().enumerate() {
+                // Every size is a power of two, so that this is the place modulo the size.
+                matrix[run.place(lane) & (size - 1) & (MOST - 1)] = value(word >> (index * bits));
             }
         }
     }

@@ -12,7 +12,6 @@ pub(crate) const TESTS: &[Test] = &[
     ("early_return", 75, early_return),
     ("switched", 75, switched),
     ("calls", 75, calls),
-    ("recursion", 75, recursion),
     ("sorted", 75, sorted),
     ("barrier_votes", 75, barrier_votes),
     ("named_barriers", 75, named_barriers),
@@ -102,20 +101,6 @@ fn calls(gpu: &Gpu) {
             1
         };
         [mix, x.a / divisor, x.a % divisor, stored]
-    });
-}
-
-fn recursion(gpu: &Gpu) {
-    fn fibonacci(n: u64) -> u64 {
-        if n < 2 {
-            n
-        } else {
-            fibonacci(n - 1) + fibonacci(n - 2)
-        }
-    }
-    let inputs: Vec<_> = inputs::integers().into_iter().step_by(16).collect();
-    gpu.map("recursion", &inputs, |x: Ints| {
-        [fibonacci((x.a % 12) as u32 as u64)]
     });
 }
 

@@ -287,6 +287,8 @@ fn carries(gpu: &Gpu) {
             u64::from(high as u32),
             high >> 32,
             u64::from(first as u32) ^ u64::from(second as u32) << 16 ^ u64::from(third) << 32,
+            u64::from(a >= b),
+            4 - u64::from(first >> 32 == 0),
         ]
     });
 }

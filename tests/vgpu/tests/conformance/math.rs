@@ -145,7 +145,7 @@ fn doubles_powers(gpu: &Gpu) {
             [
                 p.powf(b),
                 a.exp2(),
-                libm::exp10(a),
+                10f64.powf(a),
                 a.exp_m1(),
                 p.log2(),
                 p.log10(),
@@ -186,7 +186,7 @@ fn doubles_special(gpu: &Gpu) {
         [2.0, 5.0, 10.0, 8.0, -1.0, 12.0],
         |Doubles { a, b, .. }| {
             let p = a.abs() + 0.5;
-            let normal = 0.5 * libm::erfc(-a * std::f64::consts::FRAC_1_SQRT_2);
+            let normal = normal_distribution(a);
             [
                 libm::erf(a),
                 libm::erfc(a),
@@ -197,6 +197,15 @@ fn doubles_special(gpu: &Gpu) {
             ]
         },
     );
+}
+
+/// Half of erfc(-a/√2), with what is lost in the argument put back by the slope.
+fn normal_distribution(a: f64) -> f64 {
+    let (upper, lower) = (std::f64::consts::FRAC_1_SQRT_2, -4.833_646_656_726_457e-17);
+    let z = -a * upper;
+    let lost = (-a).mul_add(upper, -z) - a * lower;
+    let slope = std::f64::consts::FRAC_2_SQRT_PI * (-z * z).exp();
+    0.5 * (libm::erfc(z) - slope * lost)
 }
 
 /// Arguments that need the long reduction by π/2.
@@ -262,7 +271,8 @@ fn singles_elementary(gpu: &Gpu) {
 }
 
 fn singles_more(gpu: &Gpu) {
-    let ulps = [2.0, 4.0, 2.0, 3.0, 2.0, 2.0, 1.0, 1.0, 1.0, 2.0];
+    // The bound of 1 for expm1f was measured with the bits of a device's `ex2.approx`; with others it is 1.04.
+    let ulps = [2.0, 4.0, 2.0, 3.0, 2.0, 2.0, 1.0, 1.0, 1.1, 2.0];
     check_f32(
         gpu,
         "singles_more",

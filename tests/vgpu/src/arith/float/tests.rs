@@ -243,3 +243,35 @@ fn modifiers_of_singles() {
     assert_eq!(neg_f32(tiny, true).to_bits(), 0x8000_0000);
     assert_eq!(abs_f32(-tiny, false).to_bits(), 1);
 }
+
+/// With operands that the compiler does not know, in every operation and direction.
+#[test]
+fn every_invalid_operation_gives_the_canonical_nan() {
+    let unknown = std::hint::black_box([
+        -1.0,
+        0.0,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::NAN,
+        -f32::NAN,
+    ]);
+    let [minus, zero, infinite, negative, nan, other] = unknown;
+    for rounding in DIRECTIONS {
+        let mode = Mode {
+            rounding,
+            ..Mode::RN
+        };
+        let results = [
+            sqrt_f32(minus, mode),
+            add_f32(infinite, negative, mode),
+            sub_f32(infinite, infinite, mode),
+            mul_f32(zero, infinite, mode),
+            fma_f32(zero, infinite, minus, mode),
+            div_f32(zero, zero, mode),
+            rcp_f32(other, mode),
+            add_f32(nan, minus, mode),
+            fma_f32(minus, minus, other, mode),
+        ];
+        assert_eq!(results.map(f32::to_bits), [0x7fff_ffff; 9], "{rounding:?}");
+    }
+}

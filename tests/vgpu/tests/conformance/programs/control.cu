@@ -35,9 +35,6 @@ MAP(calls, Ints, 4,
     o[0] = mix(x.a, (u32)x.b, (u8)x.c, (double)(x.b % 1000)); const Pair p = divide(x.a, x.b % 1000 + 1);
     o[1] = p.first; o[2] = p.second; o[3] = 1; if (x.c % 3) store(o + 3, x.a);)
 
-__device__ __noinline__ u32 fibonacci(u32 n) { return n < 2 ? n : fibonacci(n - 1) + fibonacci(n - 2); }
-MAP(recursion, Ints, 1, o[0] = fibonacci((u32)(x.a % 12));)
-
 // Sorts by odd-even transposition: a barrier in a uniform loop around divergent work.
 extern "C" __global__ void sorted(u32* data, int n) {
     extern __shared__ u32 values[];

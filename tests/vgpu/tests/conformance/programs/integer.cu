@@ -108,7 +108,7 @@ MAP(wide_integers, Ints, 12,
     r = a - ((unsigned __int128)x.c << 70); o[10] = (u64)r; o[11] = (u64)(r >> 64);)
 
 // 128-bit sums and products by carries.
-MAP(carries, Ints, 8,
+MAP(carries, Ints, 10,
     u64 lo; u64 hi; u32 r0; u32 r1; u32 r2; const u32 a = (u32)x.a; const u32 b = (u32)x.b; const u32 c = (u32)x.c;
     asm("add.cc.u64 %0, %2, %3; addc.u64 %1, %4, 0;" : "=l"(lo), "=l"(hi) : "l"(x.a), "l"(x.b), "l"(x.c));
     o[0] = lo; o[1] = hi;
@@ -119,7 +119,10 @@ MAP(carries, Ints, 8,
     o[4] = r0; o[5] = r1; o[6] = r2;
     asm("{ add.cc.u32 %0, %3, %4; addc.cc.u32 %1, %4, %5; addc.u32 %2, %5, %3; }"
         : "=&r"(r0), "=&r"(r1), "=&r"(r2) : "r"(a), "r"(b), "r"(c));
-    o[7] = (u64)r0 ^ ((u64)r1 << 16) ^ ((u64)r2 << 32);)
+    o[7] = (u64)r0 ^ ((u64)r1 << 16) ^ ((u64)r2 << 32);
+    // The flag after a difference, read by a sum: one says that there was no borrow. Division by 128 bits needs it.
+    asm("{ sub.cc.u32 %0, %2, %3; addc.u32 %1, 0, 0; }" : "=&r"(r0), "=&r"(r1) : "r"(a), "r"(b)); o[8] = r1;
+    asm("{ add.cc.u32 %0, %2, %3; subc.u32 %1, 7, 3; }" : "=&r"(r0), "=&r"(r1) : "r"(a), "r"(b)); o[9] = r1;)
 
 // Predicates: combined conditions, selection by predicate and by sign, set as a mask.
 MAP(selection, Ints, 8,
