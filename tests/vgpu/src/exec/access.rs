@@ -418,7 +418,7 @@ impl Worker<'_> {
         for lane in lanes(m) {
             let address = addresses[lane];
             let who = warp.who(common, lane);
-            if address % size != 0 {
+            if !address.is_multiple_of(size) {
                 self.reports.add(Kind::Misaligned, pc, who, || {
                     format!("{} of {bytes} bytes at {address:#x}", verb(usage))
                 });
@@ -552,7 +552,7 @@ impl Worker<'_> {
                 let address = addresses[lane];
                 let kind = if address.saturating_add(size) > limit {
                     Kind::OutOfBounds
-                } else if address % size != 0 {
+                } else if !address.is_multiple_of(size) {
                     Kind::Misaligned
                 } else {
                     continue;
@@ -676,7 +676,7 @@ impl Worker<'_> {
             let address = addresses[lane];
             let kind = if address.saturating_add(u64::from(bytes)) > frame {
                 Kind::OutOfBounds
-            } else if address % u64::from(bytes) != 0 {
+            } else if !address.is_multiple_of(u64::from(bytes)) {
                 Kind::Misaligned
             } else {
                 resolved.ok |= 1 << lane;
@@ -705,7 +705,8 @@ impl Worker<'_> {
         let mut resolved = Resolved::none();
         for lane in lanes(m) {
             let address = addresses[lane];
-            if address % u64::from(bytes) == 0 && address.saturating_add(u64::from(bytes)) <= limit
+            if address.is_multiple_of(u64::from(bytes))
+                && address.saturating_add(u64::from(bytes)) <= limit
             {
                 resolved.ok |= 1 << lane;
                 resolved.pointers[lane] = pointer.wrapping_add(address as usize);
