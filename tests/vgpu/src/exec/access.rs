@@ -705,7 +705,8 @@ impl Worker<'_> {
         let mut resolved = Resolved::none();
         for lane in lanes(m) {
             let address = addresses[lane];
-            if address.is_multiple_of(u64::from(bytes)) && address.saturating_add(u64::from(bytes)) <= limit
+            if address.is_multiple_of(u64::from(bytes))
+                && address.saturating_add(u64::from(bytes)) <= limit
             {
                 resolved.ok |= 1 << lane;
                 resolved.pointers[lane] = pointer.wrapping_add(address as usize);

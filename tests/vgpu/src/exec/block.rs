@@ -36,6 +36,18 @@ pub(super) struct Path {
     pub reconverge: u32,
 }
 
+/// A call of a subroutine that is under way.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub site: u32,
+    /// Where on the stack of paths the caller waits.
+    pub depth: usize,
+    /// Registers of the caller.
+    pub saved: Registers,
+    /// Where the frame of each lane of the callee begins.
+    pub frames: [u64; LANES],
+}
+
 /// Thirty-two threads in lockstep.
 #[derive(Debug)]
 pub(super) struct Warp {
@@ -44,6 +56,8 @@ pub(super) struct Warp {
     pub path: Path,
     /// Paths to take when the current one ends, innermost last.
     pub stack: Vec<Path>,
+    pub calls: Vec<Call>,
+    pub finished: Option<Call>,
     /// Lanes that have not exited.
     pub live: u32,
     pub status: Status,
@@ -231,6 +245,8 @@ impl Warp {
                 reconverge: u32::MAX,
             },
             stack: Vec::new(),
+            calls: Vec::new(),
+            finished: None,
             live: 0,
             status: Status::Done,
             local: vec![0; kernel.code.frame as usize * LANES],
@@ -251,6 +267,8 @@ impl Warp {
             reconverge: u32::MAX,
         };
         self.stack.clear();
+        self.calls.clear();
+        self.finished = None;
         self.status = Status::Ready;
         self.local.fill(0);
         self.executed = 0;
@@ -312,16 +330,28 @@ impl Warp {
         }
     }
 
-    /// Takes the innermost path with lanes that are not where they wait. Returns false when there is none.
+    /// Takes the innermost path with lanes that are not where they wait. Returns false when there is none. A call that
+    /// all lanes have come back from is put into `finished`.
     pub(super) fn next_path(&mut self) -> bool {
         while let Some(path) = self.stack.pop() {
-            if path.mask != 0 && path.pc != path.reconverge {
+            let call = self.calls.pop_if(|call| call.depth == self.stack.len());
+            if path.mask != 0 && (call.is_some() || path.pc != path.reconverge) {
                 self.path = path;
+                self.finished = call;
                 return true;
             }
         }
         self.status = Status::Done;
         false
+    }
+
+    /// Lanes come back from a subroutine and wait for the others.
+    pub(super) fn come_back(&mut self, mask: u32) {
+        let depth = self.calls.last().map_or(0, |call| call.depth);
+        self.path.mask &= !mask;
+        for path in &mut self.stack[depth + 1..] {
+            path.mask &= !mask;
+        }
     }
 
     /// A value that must be the same in all lanes: that of the first of them.

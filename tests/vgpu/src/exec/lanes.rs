@@ -64,7 +64,7 @@ lane! {
 }
 
 /// The registers of one warp.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Registers {
     rows: Box<[Row]>,
     predicates: Box<[u32]>,

@@ -2,7 +2,7 @@
 
 use super::{
     Machine,
-    block::{Common, Status, Warp},
+    block::{Call, Common, Path, Status, Warp},
     lanes::{FULL, LANES, lanes},
     report::Reports,
 };
@@ -51,6 +51,10 @@ impl<'a> Worker<'a> {
             if (warp.path.pc == warp.path.reconverge || warp.path.mask == 0) && !warp.next_path() {
                 return;
             }
+            if let Some(call) = warp.finished.take() {
+                self.finish_call(warp, call);
+                continue;
+            }
             let pc = warp.path.pc;
             let inst = &code.insts[pc as usize];
             let mut m = warp.path.mask;
@@ -95,6 +99,20 @@ impl<'a> Worker<'a> {
                     if warp.status == Status::Done {
                         return;
                     }
+                }
+                Op::Call {
+                    site,
+                    caller,
+                    frame,
+                } => {
+                    self.call(warp, common, m, site, caller, frame);
+                    if warp.status == Status::Done {
+                        return;
+                    }
+                }
+                Op::Return => {
+                    warp.path.pc = pc + 1;
+                    warp.come_back(m);
                 }
                 Op::Trap { assertion } => {
                     let lane = m.trailing_zeros() as usize;
@@ -236,7 +254,86 @@ impl<'a> Worker<'a> {
             | Op::BranchTable { .. }
             | Op::Exit
             | Op::Trap { .. } => {}
-            Op::Barrier { .. } => {}
+            Op::Barrier { .. } | Op::Call { .. } | Op::Return => {}
+        }
+    }
+
+    /// Begins a subroutine: the caller waits, its registers are kept, its arguments are copied.
+    fn call(
+        &mut self,
+        warp: &mut Warp,
+        common: &Common,
+        m: u32,
+        site: u32,
+        caller: Reg,
+        frame: Reg,
+    ) {
+        let code = self.machine.code;
+        let call = &code.calls[site as usize];
+        let mut frames = [0; LANES];
+        if caller != NONE {
+            frames = *warp.registers.row::<u64>(caller);
+        }
+        let saved = warp.registers.clone();
+        for lane in lanes(m) {
+            let (from, to) = (frames[lane], frames[lane] + u64::from(call.caller_bytes));
+            if to + u64::from(call.callee_bytes) > u64::from(code.frame) {
+                let (pc, who) = (warp.path.pc, warp.who(common, lane));
+                self.reports.add(Kind::Trap, pc, who, || {
+                    format!("the stack of {} bytes is full", code.frame)
+                });
+                self.machine.abort();
+                warp.status = Status::Done;
+                return;
+            }
+            frames[lane] = to;
+            let local = &mut warp.local[lane * code.frame as usize..];
+            for &(here, there, bytes) in &call.arguments {
+                let start = (from + u64::from(here)) as usize;
+                local.copy_within(
+                    start..start + bytes as usize,
+                    (to + u64::from(there)) as usize,
+                );
+            }
+        }
+        warp.registers.set(m, frame, |lane| frames[lane]);
+        let depth = warp.stack.len();
+        warp.calls.push(Call {
+            site,
+            depth,
+            saved,
+            frames,
+        });
+        warp.stack.push(Path {
+            pc: warp.path.pc + 1,
+            ..warp.path
+        });
+        warp.path = Path {
+            pc: call.target,
+            mask: m,
+            reconverge: u32::MAX,
+        };
+    }
+
+    /// Ends a subroutine that all lanes have come back from. No other lanes ran meanwhile, so all registers are the
+    /// caller's again.
+    fn finish_call(&mut self, warp: &mut Warp, call: Call) {
+        let code = self.machine.code;
+        let site = &code.calls[call.site as usize];
+        warp.registers = call.saved;
+        for lane in lanes(warp.path.mask) {
+            let local = &mut warp.local[lane * code.frame as usize..];
+            let (callee, caller) = (
+                call.frames[lane],
+                call.frames[lane] - u64::from(site.caller_bytes),
+            );
+            for &(here, there, bytes) in &site.returns {
+                let start = (callee + u64::from(there)) as usize;
+                local.copy_within(
+                    start..start + bytes as usize,
+                    (caller + u64::from(here)) as usize,
+                );
+            }
         }
     }
 
@@ -284,7 +381,7 @@ impl<'a> Worker<'a> {
             reconverge
         };
         for (pc, mask) in pieces {
-            warp.stack.push(super::block::Path {
+            warp.stack.push(Path {
                 pc,
                 mask,
                 reconverge: inner,

@@ -28,17 +28,17 @@ pub(super) fn exits(code: &mut Code) {
                 _ => break,
             }
         }
-        let exit = match code.insts.get(target as usize) {
-            Some(inst) => inst.guard == NONE && inst.op == Op::Exit,
-            None => true,
+        let end = match code.insts.get(target as usize) {
+            Some(inst) if inst.guard == NONE => inst.op,
+            Some(_) => Op::Nop,
+            None => Op::Exit,
         };
-        code.insts[index].op = if exit {
-            Op::Exit
-        } else {
-            Op::Branch {
+        code.insts[index].op = match end {
+            Op::Exit | Op::Return => end,
+            _ => Op::Branch {
                 target,
                 reconverge: NEVER,
-            }
+            },
         };
     }
 }
@@ -69,7 +69,9 @@ impl Graph {
                     }
                     leads[pc + 1] = true;
                 }
-                Op::Exit | Op::Trap { .. } if inst.guard == NONE => leads[pc + 1] = true,
+                Op::Exit | Op::Return | Op::Trap { .. } if inst.guard == NONE => {
+                    leads[pc + 1] = true
+                }
                 _ => {}
             }
         }
@@ -95,7 +97,7 @@ impl Graph {
                         .iter()
                         .map(|&target| block_of[target as usize]),
                 ),
-                Op::Exit | Op::Trap { .. } => {}
+                Op::Exit | Op::Return | Op::Trap { .. } => {}
                 _ => falls = true,
             }
             if falls {

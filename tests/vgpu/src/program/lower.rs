@@ -1,22 +1,20 @@
 //! A kernel's text → instructions over virtual registers.
 //!
-//! Device functions are inlined at each call: a parameter of the callee is a piece of the caller's frame, and `ret` a
-//! branch behind the body. The frame lies in local memory, where addresses of parameters can be taken.
+//! Calls are in [`super::calls`].
 
 use std::collections::HashMap;
 
 use super::{
-    Code, Kernel, allocate, decode, flow,
-    op::{Alu, Inst, List, NONE, Op, Reg, Special},
+    Code, Kernel, allocate,
+    calls::Subroutines,
+    decode, flow,
+    op::{Alu, Inst, Int, IntBin, List, NONE, Op, Reg, Special},
 };
 use crate::ptx::{
     Error, Function, Instruction, Location, Module, Operand, Space, Statement, Type, Variable,
 };
 
 pub(super) type Result<T> = std::result::Result<T, Error>;
-
-/// Calls nested deeper than this are taken for recursion that no check below has found.
-const DEEPEST_CALL: usize = 64;
 
 /// A virtual register: its width in bits (1 for a predicate) and, for a constant, what it holds.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +32,7 @@ pub(super) enum Constant {
 }
 
 #[derive(Clone, Debug)]
-enum Symbol {
+pub(super) enum Symbol {
     Register(Reg),
     /// `name<count>`: registers `name0`, `name1`, …
     Bank {
@@ -51,23 +49,24 @@ enum Symbol {
 
 /// A kernel being built.
 pub(super) struct Builder<'m> {
-    module: &'m Module,
+    pub module: &'m Module,
     globals: &'m HashMap<&'m str, u64>,
-    scopes: Vec<HashMap<String, Symbol>>,
+    pub scopes: Vec<HashMap<String, Symbol>>,
     pub registers: Vec<Virtual>,
     constants: HashMap<(u32, Constant), Reg>,
     pub code: Code,
     /// Where each label is, once it was met.
-    labels: Vec<Option<u32>>,
+    pub labels: Vec<Option<u32>>,
     /// Branches to labels, by instruction.
     fixups: Vec<(usize, u32)>,
     shared: HashMap<String, u32>,
     shared_bytes: u32,
     local_bytes: u32,
-    guard: (Reg, bool),
-    place: (u32, Location),
-    /// Functions being inlined and where they return to.
-    calls: Vec<(&'m str, u32)>,
+    pub guard: (Reg, bool),
+    pub place: (u32, Location),
+    /// Functions being inlined and where they return to; of a subroutine, wherever it was called.
+    pub calls: Vec<(&'m str, Option<u32>)>,
+    pub subroutines: Subroutines<'m>,
 }
 
 /// Builds a kernel.
@@ -91,6 +90,7 @@ pub(super) fn kernel(
         guard: (NONE, false),
         place: (function.line, Location::default()),
         calls: Vec::new(),
+        subroutines: Subroutines::new(module),
     };
     let mut params = Vec::new();
     let mut at = 0u64;
@@ -108,6 +108,7 @@ pub(super) fn kernel(
     }
     builder.body(function)?;
     builder.emit(Op::Exit);
+    builder.emit_subroutines()?;
     builder.finish(function, params)
 }
 
@@ -116,13 +117,13 @@ impl<'m> Builder<'m> {
         Err(Error::new(self.place.0, message))
     }
 
-    fn declare(&mut self, name: &str, symbol: Symbol) {
+    pub(super) fn declare(&mut self, name: &str, symbol: Symbol) {
         if let Some(scope) = self.scopes.last_mut() {
             scope.insert(name.to_string(), symbol);
         }
     }
 
-    fn body(&mut self, function: &'m Function) -> Result<()> {
+    pub(super) fn body(&mut self, function: &'m Function) -> Result<()> {
         let Some(body) = &function.body else {
             return self.error(format!(
                 "`{}` is declared and not defined: linking is not supported",
@@ -221,7 +222,7 @@ impl<'m> Builder<'m> {
         Ok(())
     }
 
-    fn frame_bytes(&mut self, variable: &Variable) -> u32 {
+    pub(super) fn frame_bytes(&mut self, variable: &Variable) -> u32 {
         let address = self.code.frame.next_multiple_of(variable.align);
         self.code.frame = address + variable.bytes as u32;
         if variable.space == Space::Local {
@@ -242,7 +243,7 @@ impl<'m> Builder<'m> {
         Ok(address)
     }
 
-    fn find(&self, name: &str) -> Option<&Symbol> {
+    pub(super) fn find(&self, name: &str) -> Option<&Symbol> {
         self.scopes.iter().rev().find_map(|scope| scope.get(name))
     }
 
@@ -412,6 +413,18 @@ impl<'m> Builder<'m> {
 
     fn symbol(&mut self, name: &str, offset: i64, bits: u32) -> Result<Reg> {
         match self.memory(name)? {
+            Some((Space::Local, Constant::Bits(address))) if self.subroutines.frame != NONE => {
+                let (d, a) = (self.temporary(64), self.subroutines.frame);
+                let offset = self.number(64, address.wrapping_add_signed(offset));
+                self.alu(Alu::IntBin {
+                    f: IntBin::Add,
+                    ty: Int::U64,
+                    d,
+                    a,
+                    b: offset,
+                });
+                Ok(d)
+            }
             Some((_, Constant::Bits(address))) => {
                 Ok(self.number(bits, address.wrapping_add_signed(offset)))
             }
@@ -473,6 +486,11 @@ impl<'m> Builder<'m> {
             };
         }
         match self.memory(name)? {
+            // The frame of a subroutine lies where its caller's ends.
+            Some((Space::Local, Constant::Bits(address))) if self.subroutines.frame != NONE => {
+                let offset = (address as i64).wrapping_add(*offset);
+                Ok((self.subroutines.frame, true, offset, Some(Space::Local)))
+            }
             Some((space, Constant::Bits(address))) => Ok((
                 NONE,
                 false,
@@ -503,16 +521,16 @@ impl<'m> Builder<'m> {
         self.emit(Op::Alu(alu));
     }
 
-    fn new_label(&mut self) -> u32 {
+    pub(super) fn new_label(&mut self) -> u32 {
         self.labels.push(None);
         self.labels.len() as u32 - 1
     }
 
-    fn place_label(&mut self, label: u32) {
+    pub(super) fn place_label(&mut self, label: u32) {
         self.labels[label as usize] = Some(self.code.insts.len() as u32);
     }
 
-    fn branch_to(&mut self, label: u32) {
+    pub(super) fn branch_to(&mut self, label: u32) {
         self.fixups.push((self.code.insts.len(), label));
         self.emit(Op::Branch {
             target: 0,
@@ -567,7 +585,8 @@ impl<'m> Builder<'m> {
             }
             ("ret" | "ret.uni", []) => {
                 match self.calls.last() {
-                    Some(&(_, label)) => self.branch_to(label),
+                    Some(&(_, Some(label))) => self.branch_to(label),
+                    Some((_, None)) => self.emit(Op::Return),
                     None => self.emit(Op::Exit),
                 }
                 Ok(())
@@ -579,105 +598,6 @@ impl<'m> Builder<'m> {
             ("call" | "call.uni", _) => self.call(operands),
             _ => decode::instruction(self, instruction),
         }
-    }
-
-    fn call(&mut self, operands: &'m [Operand]) -> Result<()> {
-        let (returns, name, arguments) = match operands {
-            [Operand::Name(name)] => (&[][..], name, &[][..]),
-            [Operand::Name(name), Operand::List(arguments)] => {
-                (&[][..], name, arguments.as_slice())
-            }
-            [Operand::List(returns), Operand::Name(name)] => (returns.as_slice(), name, &[][..]),
-            [
-                Operand::List(returns),
-                Operand::Name(name),
-                Operand::List(arguments),
-            ] => (returns.as_slice(), name, arguments.as_slice()),
-            _ => return self.error("indirect calls are not supported"),
-        };
-        let returns = self.frame_addresses(returns)?;
-        let arguments = self.frame_addresses(arguments)?;
-        match (name.as_str(), arguments.as_slice()) {
-            ("vprintf", &[format, values]) => {
-                let result = returns.first().copied().unwrap_or(u32::MAX);
-                self.emit(Op::Print {
-                    format,
-                    arguments: values,
-                    result,
-                });
-                return Ok(());
-            }
-            ("__assertfail", &[text, file, line, ..]) => {
-                self.emit(Op::Trap {
-                    assertion: Some([text, file, line]),
-                });
-                return Ok(());
-            }
-            _ => {}
-        }
-        let module = self.module;
-        let called = module
-            .functions
-            .iter()
-            .filter(|f| f.name == *name)
-            .max_by_key(|f| f.body.is_some());
-        let Some(function) = called else {
-            return self.error(format!("function `{name}` is not known"));
-        };
-        if function.params.len() != arguments.len() || function.returns.len() != returns.len() {
-            return self.error(format!(
-                "`{name}` takes {} parameters and returns {}, not {} and {}",
-                function.params.len(),
-                function.returns.len(),
-                arguments.len(),
-                returns.len()
-            ));
-        }
-        if self.calls.len() == DEEPEST_CALL || self.calls.iter().any(|(n, _)| n == name) {
-            return self.error(format!("`{name}` calls itself: recursion is not supported"));
-        }
-        let end = self.new_label();
-        if self.guard.0 != NONE {
-            self.guard.1 = !self.guard.1;
-            self.branch_to(end);
-            self.guard = (NONE, false);
-        }
-        let place = self.place;
-        let outside = std::mem::replace(&mut self.scopes, vec![HashMap::new()]);
-        let formal = function.params.iter().chain(&function.returns);
-        for (variable, &address) in formal.zip(arguments.iter().chain(&returns)) {
-            let address = u64::from(address);
-            self.declare(
-                &variable.name,
-                Symbol::Memory {
-                    space: Space::Local,
-                    address,
-                },
-            );
-        }
-        self.calls.push((&function.name, end));
-        self.body(function)?;
-        self.calls.pop();
-        self.scopes = outside;
-        self.place = place;
-        self.place_label(end);
-        Ok(())
-    }
-
-    fn frame_addresses(&mut self, operands: &[Operand]) -> Result<Vec<u32>> {
-        operands
-            .iter()
-            .map(|operand| match operand {
-                Operand::Name(name) => match self.find(name) {
-                    Some(&Symbol::Memory {
-                        space: Space::Local,
-                        address,
-                    }) => Ok(address as u32),
-                    _ => self.error(format!("`{name}` is not a parameter of a call")),
-                },
-                _ => self.error("an argument of a call is not a parameter"),
-            })
-            .collect()
     }
 
     fn finish(mut self, function: &Function, params: Vec<(usize, usize)>) -> Result<Kernel> {
@@ -705,7 +625,7 @@ impl<'m> Builder<'m> {
             .filter(|v| v.space == Space::Shared && v.bytes == 0);
         let align = dynamic.map(|v| v.align).max().unwrap_or(1).max(16);
         self.code.dynamic_shared = self.shared_bytes.next_multiple_of(align);
-        self.code.frame = self.code.frame.next_multiple_of(16);
+        self.place_calls();
         flow::exits(&mut self.code);
         let graph = flow::Graph::new(&self.code);
         graph.reconverge(&mut self.code);

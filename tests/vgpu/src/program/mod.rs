@@ -1,13 +1,14 @@
 //! What is executed: registers numbered, operands typed, branches with their reconvergence points.
 //!
 //! [`Program::load`] takes each kernel through four steps:
-//! - [`lower`]: names to numbers, device functions inlined at their calls, immediates to constants;
+//! - [`lower`]: names to numbers, immediates to constants; [`calls`]: device functions inlined where they are called;
 //! - [`decode`]: an opcode with its modifiers to one [`op::Op`]; what it does not know is an error;
 //! - [`flow`]: basic blocks, and where the lanes that part at a branch meet again;
 //! - [`allocate`]: virtual registers to rows of the register file by their lifetimes, so that the rows of a warp stay
 //!   in the host's cache.
 
 mod allocate;
+mod calls;
 mod decode;
 mod flow;
 mod lower;
@@ -79,6 +80,7 @@ pub(crate) struct Code {
     pub products: Vec<Mma>,
     /// Fragments that wmma loads and stores, and whether the matrix is row-major in memory.
     pub fragments: Vec<(Fragment, bool)>,
+    pub calls: Vec<CallSite>,
     /// Rows of 32 words that a warp's registers take.
     pub rows: u32,
     /// The first row of those that hold constants.
@@ -93,6 +95,18 @@ pub(crate) struct Code {
     /// The smallest access to shared, and to global memory, as a shift: what the checks of races tell apart.
     pub shared_granule: u32,
     pub global_granule: u32,
+}
+
+/// A call of a subroutine. Offsets are within the frames of caller and callee.
+#[derive(Debug)]
+pub(crate) struct CallSite {
+    pub target: u32,
+    /// Bytes of the caller's frame: the callee's begins behind it.
+    pub caller_bytes: u32,
+    pub callee_bytes: u32,
+    /// Offset in the caller's frame, offset in the callee's, bytes.
+    pub arguments: Vec<(u32, u32, u32)>,
+    pub returns: Vec<(u32, u32, u32)>,
 }
 
 impl Program {

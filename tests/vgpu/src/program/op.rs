@@ -566,6 +566,13 @@ pub(crate) enum Op {
         targets: List,
         reconverge: u32,
     },
+    /// Calls a subroutine, from a frame that begins at `caller` (or 0, without), and sets `frame` for it.
+    Call {
+        site: u32,
+        caller: Reg,
+        frame: Reg,
+    },
+    Return,
     Exit,
     /// With the frame offsets of text, file and line if it is an assertion that failed.
     Trap {
@@ -684,7 +691,9 @@ impl Op {
         let range = |list: &List| list.start as usize..(list.start + list.len) as usize;
         match self {
             Self::Nop | Self::CommitGroup | Self::WaitGroup { .. } | Self::Fence { .. } => {}
-            Self::Branch { .. } | Self::Exit | Self::Trap { .. } | Self::Print { .. } => {}
+            Self::Branch { .. } | Self::Exit | Self::Return => {}
+            Self::Trap { .. } | Self::Print { .. } => {}
+            Self::Call { caller, frame, .. } => walk!(frame; caller),
             Self::Alu(alu) => match alu {
                 Alu::Mov32 { d, a } | Alu::Mov64 { d, a } | Alu::Mov128 { d, a } => walk!(d; a),
                 Alu::IntUn { d, a, .. } | Alu::FloatUn { d, a, .. } => walk!(d; a),
