@@ -10,44 +10,44 @@ use std::{env, fs};
 
 /// The virtual architectures that modules are compiled for: everything from Turing on, and what has f64 tensor cores,
 /// `cp.async` and bf16.
-pub const PTX_ARCHS: [u32; 2] = [75, 80];
+pub(crate) const PTX_ARCHS: [u32; 2] = [75, 80];
 
 /// What is passed to nvcc beside the architecture. f64 sums are spelled out as `fma`, so contraction changes nothing,
 /// and no fast-math flag may ever stand here.
-pub const FLAGS: [&str; 3] = ["-std=c++17", "-lineinfo", "--fmad=false"];
+pub(crate) const FLAGS: [&str; 3] = ["-std=c++17", "-lineinfo", "--fmad=false"];
 
 /// Environment variables that the search reads.
-pub const VARIABLES: [&str; 4] = ["NVCC", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV"];
+pub(crate) const VARIABLES: [&str; 4] = ["NVCC", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV"];
 
 /// What to do when there is no compiler.
-pub const REMEDY: &str = "feature `cuda` needs nvcc, which is not at $NVCC, under $CUDA_HOME or $CUDA_PATH, on the PATH \
+pub(crate) const REMEDY: &str = "feature `cuda` needs nvcc, which is not at $NVCC, under $CUDA_HOME or $CUDA_PATH, on the PATH \
 or in the active Python's site-packages. To install one there:\n\n    \
 pip install nvidia-cuda-nvcc==13.0.* nvidia-nvvm==13.0.* nvidia-cuda-crt==13.0.* nvidia-cuda-runtime==13.0.* \
 nvidia-cuda-cccl nvidia-cuda-nvrtc==13.0.*\n";
 
 /// A working nvcc.
 #[derive(Clone, Debug)]
-pub struct Toolkit {
+pub(crate) struct Toolkit {
     nvcc: PathBuf,
     /// Major and minor version.
-    pub version: (i32, i32),
+    pub(crate) version: (i32, i32),
 }
 
 /// What ptxas says of one kernel on one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Resources {
+pub(crate) struct Resources {
     /// The exported symbol.
-    pub kernel: String,
+    pub(crate) kernel: String,
     /// Architecture, as in sm_80.
-    pub arch: u32,
+    pub(crate) arch: u32,
     /// Registers a thread.
-    pub registers: u32,
+    pub(crate) registers: u32,
     /// Bytes of static shared memory.
-    pub shared: u32,
+    pub(crate) shared: u32,
     /// Bytes of stack a thread.
-    pub stack: u32,
+    pub(crate) stack: u32,
     /// Bytes stored and loaded because registers ran out.
-    pub spills: u32,
+    pub(crate) spills: u32,
 }
 
 impl Toolkit {
@@ -55,7 +55,7 @@ impl Toolkit {
     ///
     /// # Errors
     /// [`REMEDY`], or why the nvcc that was named does not run.
-    pub fn find() -> Result<Self, String> {
+    pub(crate) fn find() -> Result<Self, String> {
         let named = |variable: &str| env::var_os(variable).filter(|value| !value.is_empty());
         if let Some(nvcc) = named("NVCC") {
             return Self::at(PathBuf::from(nvcc));
@@ -86,7 +86,7 @@ impl Toolkit {
     }
 
     /// The compiler.
-    pub fn nvcc(&self) -> &Path {
+    pub(crate) fn nvcc(&self) -> &Path {
         &self.nvcc
     }
 
@@ -94,34 +94,55 @@ impl Toolkit {
     ///
     /// # Errors
     /// What nvcc printed.
-    pub fn ptx(&self, source: &Path, arch: u32, to: &Path) -> Result<(), String> {
+    pub(crate) fn ptx(&self, source: &Path, arch: u32, to: &Path) -> Result<(), String> {
         let mut arguments: Vec<OsString> = FLAGS.iter().map(OsString::from).collect();
         arguments.extend([format!("-arch=compute_{arch}").into(), "-ptx".into()]);
         arguments.extend([source.into(), "-o".into(), to.into()]);
         run(&self.nvcc, &arguments).map(drop)
     }
 
-    /// PTX → machine code for sm_`arch`; returns the assembler's report. Line information stays with the PTX: it would
-    /// make the machine code three times as large.
+    /// PTX → machine code for sm_`arch`; returns the assembler's report. Line information stays with the PTX: the
+    /// assembler would keep a copy of the text with every cubin and make it four times as large.
     ///
     /// # Errors
     /// What nvcc printed.
-    pub fn cubin(&self, ptx: &Path, arch: u32, to: &Path) -> Result<String, String> {
+    pub(crate) fn cubin(&self, ptx: &Path, arch: u32, to: &Path) -> Result<String, String> {
+        let text = fs::read_to_string(ptx).map_err(|e| format!("{}: {e}", ptx.display()))?;
+        let bare = to.with_extension("ptx");
+        fs::write(&bare, without_lines(&text)).map_err(|e| format!("{}: {e}", bare.display()))?;
         let mut arguments: Vec<OsString> = vec![format!("-arch=sm_{arch}").into()];
         arguments.extend(["-cubin", "-Xptxas", "-v"].map(OsString::from));
-        arguments.extend([ptx.into(), "-o".into(), to.into()]);
-        run(&self.nvcc, &arguments)
+        arguments.extend([bare.clone().into(), "-o".into(), to.into()]);
+        let report = run(&self.nvcc, &arguments)?;
+        fs::remove_file(&bare).map_err(|e| format!("{}: {e}", bare.display()))?;
+        Ok(report)
     }
 }
 
+/// PTX without `.loc`, `.file` and the sections they refer to.
+fn without_lines(ptx: &str) -> String {
+    let mut out = String::with_capacity(ptx.len());
+    let mut in_section = false;
+    for line in ptx.lines() {
+        let word = line.split_whitespace().next().unwrap_or_default();
+        in_section |= word == ".section";
+        if !in_section && word != ".loc" && word != ".file" {
+            out.push_str(line);
+            out.push('\n');
+        }
+        in_section &= word != "}";
+    }
+    out
+}
+
 /// The architecture of [`PTX_ARCHS`] that a cubin for sm_`arch` is assembled from.
-pub fn ptx_arch_for(arch: u32) -> u32 {
+pub(crate) fn ptx_arch_for(arch: u32) -> u32 {
     let usable = PTX_ARCHS.into_iter().filter(|&ptx| ptx <= arch);
     usable.max().unwrap_or(PTX_ARCHS[0])
 }
 
 /// Reads `-Xptxas -v`.
-pub fn parse_report(report: &str, arch: u32) -> Vec<Resources> {
+pub(crate) fn parse_report(report: &str, arch: u32) -> Vec<Resources> {
     let mut found: Vec<Resources> = Vec::new();
     for line in report.lines() {
         if let Some((_, rest)) = line.split_once("Compiling entry function '") {
