@@ -124,14 +124,21 @@ __device__ void argmax_plain(PROJECTION_PARAMETERS(Z), uint32_t* __restrict__ ou
   out[i] = best.index;
 }
 
+// A tile of scores, in pairs. Pair p of row i is kept at p ^ order(i): the eight rows that threads scan at once lie in
+// different banks, and so do two rows two apart, which they write at once.
+struct Scores {
+  double2 pairs[TALL_ROWS][TALL_COLS / 2];
+
+  __device__ double2& at(int i, int j) {
+    const int order = (i >> 1 & 1) << 2 | (i >> 2 & 1) << 1 | (i & 1);
+    return pairs[i][j / 2 ^ order];
+  }
+};
+
 template <typename Z>
 __device__ void argmax(PROJECTION_PARAMETERS(Z), uint32_t* __restrict__ out) {
   using Product = TallProduct<Z>;
   static_assert(TILE_THREADS == TALL_ROWS, "one thread a row");
-  // A row of scores for each thread to scan; an odd pitch, so that neighbours do not meet.
-  struct Scores {
-    double of[TALL_ROWS][TALL_COLS + 1];
-  };
   union Memory {
     typename Product::Shared panels;
     Scores scores;
@@ -143,13 +150,13 @@ __device__ void argmax(PROJECTION_PARAMETERS(Z), uint32_t* __restrict__ out) {
   for (int64_t j0 = 0; j0 < classes; j0 += TALL_COLS) {
     Product product(memory.panels);
     score_tile<Product, Z>(product, i0, j0, PROJECTION_ARGUMENTS);
-    product.each([&](int i, int j, double2 sum) {
-      memory.scores.of[i][j] = sum.x;
-      memory.scores.of[i][j + 1] = sum.y;
-    });
+    product.each([&](int i, int j, double2 sum) { memory.scores.at(i, j) = sum; });
     __syncthreads();
-    for (int j = 0; j < TALL_COLS && j0 + j < classes; ++j)
-      best.consider(biases(memory.scores.of[threadIdx.x][j], j0 + j), j0 + j);
+    for (int j = 0; j < TALL_COLS; j += 2) {
+      const double2 pair = memory.scores.at(threadIdx.x, j);
+      if (j0 + j < classes) best.consider(biases(pair.x, j0 + j), j0 + j);
+      if (j0 + j + 1 < classes) best.consider(biases(pair.y, j0 + j + 1), j0 + j + 1);
+    }
     __syncthreads();
   }
   if (i0 + threadIdx.x < rows) out[i0 + threadIdx.x] = best.index;

@@ -47,7 +47,7 @@ __device__ void features(FEATURE_PARAMETERS(X, Z)) {
   // the alignment of a row, and so that there is one copy of the trigonometry.
   union alignas(16) Memory {
     typename Product::Shared panels;
-    double phases[TILE][TILE + 2];
+    double phases[TILE][TILE + 8];  // two rows of four pairs, as the tensor cores leave them, meet no bank twice
   };
   __shared__ Memory memory;
   const int64_t i0 = blockIdx.y * int64_t{TILE}, k0 = blockIdx.x * int64_t{TILE};

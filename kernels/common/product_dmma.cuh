@@ -4,8 +4,8 @@
 // type by cp.async, `kStages` of them in flight, and are widened when a fragment is read: a conversion for 256 products.
 // Rows that do not start at a multiple of 16 bytes are copied element by element instead.
 //
-// Shared layout: [k][o] for OuterAdjacent, [o][k] for InnerAdjacent, padded so that the 8×4 elements that a warp reads
-// for a fragment lie in different banks (a static_assert checks it).
+// Shared layout: [k][o] for OuterAdjacent, padded, and [o][k] for InnerAdjacent, swizzled: the 8×4 elements that a warp
+// reads for a fragment lie in different banks, and so do the chunks that it copies at once.
 //
 // The f64 tensor cores round each product-sum as f64; only the order of the four terms within a step is theirs.
 #pragma once
@@ -46,20 +46,30 @@ class Dmma {
     static constexpr bool kOuter = Operand::kOuterAdjacent;
     static constexpr int kLines = kOuter ? K : W;
     static constexpr int kLength = kOuter ? W : K;
-    static constexpr int kPadding = sizeof(T) == 8 ? 4 : sizeof(T) == 4 ? (kOuter ? 8 : 4) : 8;
-    static constexpr int kPitch = kLength + kPadding;
     static constexpr int kChunk = 16 / sizeof(T);
     static constexpr int kChunks = kLength / kChunk;
+    // Lines of outer elements are padded; lines of steps are as long as a bank row or a part of it, and swizzled.
+    static constexpr int kPitch = kLength + (!kOuter ? 0 : sizeof(T) == 8 ? 4 : 8);
     // What one pass of a fragment's 8 × 4 reads takes from a line; 8-byte elements go half a warp at a time.
     static constexpr int kOuterRead = sizeof(T) == 8 ? 4 : 8;
-    static constexpr int kRead = (kOuter ? kOuterRead : 4) * static_cast<int>(sizeof(T));
     static constexpr int kBytes = kPitch * static_cast<int>(sizeof(T));
     static_assert(kBytes % 16 == 0, "cp.async writes 16 bytes");
-    static_assert(lines_meet_no_bank(kOuter ? 4 : kOuterRead, kRead, kBytes), "bank conflict");
+    static_assert(!kOuter || lines_meet_no_bank(4, kOuterRead* static_cast<int>(sizeof(T)), kBytes), "bank conflict");
+    static_assert(kOuter || 128 % kBytes == 0, "a bank row holds whole lines");
 
     T elements[kLines][kPitch];
 
-    __device__ double at(int o, int k) const { return widen(kOuter ? elements[k][o] : elements[o][k]); }
+    __device__ double at(int o, int k) const { return widen(kOuter ? elements[k][o] : elements[o][swizzled(o, k)]); }
+
+    // Where element k of line o is kept. Lines that share their place in a bank row, the 1, 2 or 4 lines apart that make
+    // one up, keep their chunks in different orders, so that the same k of the lines that are read at once lies in
+    // different banks; and since a swizzle stays within its line, so do the chunks that cp.async writes.
+    __device__ static int swizzled(int o, int k) {
+      constexpr int kLinesInRow = kOuter ? 1 : 128 / kBytes;
+      // A read of four doubles takes two chunks at once.
+      const int order = sizeof(T) == 8 ? o % 4 * 2 : o / kLinesInRow % kChunks;
+      return (k / kChunk ^ order) * kChunk + k % kChunk;
+    }
 
     // Starts the copy of elements (o0.., k0..), of which `left` steps exist. Aligned rows go in chunks of 16 bytes, cut
     // where the data ends.
@@ -74,14 +84,17 @@ class Dmma {
           const int line = e / kChunks, place = e % kChunks * kChunk;
           const int count = line < lines ? min(max(length - place, 0), kChunk) : 0;
           const T* from = count > 0 ? address(operand, o0, k0, line, place) : operand.base;
-          if (line < kLines) copy_async(&elements[line][place], from, count * static_cast<int>(sizeof(T)));
+          if (line < kLines)
+            copy_async(&elements[line][kOuter ? place : swizzled(line, place)], from,
+                       count * static_cast<int>(sizeof(T)));
         }
       } else {
 #pragma unroll 1
         for (int e = threadIdx.x; e < kLines * kLength; e += TILE_THREADS) {
           const int line = e / kLength, place = e % kLength;
           const bool exists = line < lines && place < length;
-          elements[line][place] = exists ? *address(operand, o0, k0, line, place) : T{};
+          elements[line][kOuter ? place : swizzled(line, place)] =
+              exists ? *address(operand, o0, k0, line, place) : T{};
         }
       }
     }

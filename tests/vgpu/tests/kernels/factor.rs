@@ -3,10 +3,8 @@
 use crate::args;
 use crate::device::{Buffer, Dtype, Gpu, even};
 use crate::reference::{Dot, Table, U};
+use crate::tiles::{FACTOR_BLOCK as BLOCK, TALL, TILE};
 
-const BLOCK: usize = 64;
-const TILE: usize = 64;
-const TALL: (usize, usize) = (128, 16);
 const ORDERS: [usize; 6] = [1, 63, 64, 65, 130, 197];
 
 fn triangle(t: usize) -> usize {
@@ -88,16 +86,14 @@ impl Factor {
         inverses
     }
 
-    /// One sweep over the blocks of `b`, from `start` on or from the last block up.
+    /// One sweep over the blocks of `b` (n × `columns`), from `start` down, or from the last block up to it.
     fn sweep(
         &self,
         gpu: &Gpu,
         inverses: &Buffer,
-        b: &Buffer,
-        columns: usize,
+        (b, columns): (&Buffer, usize),
         technique: &str,
-        start: usize,
-        back: bool,
+        (start, back): (usize, bool),
     ) {
         let (n, b_pitch) = (self.n, even(columns));
         let mut blocks: Vec<usize> = (start..n).step_by(BLOCK).collect();
@@ -144,8 +140,8 @@ impl Factor {
             );
         } else {
             let inverses = self.inverses(gpu);
-            self.sweep(gpu, &inverses, &x, b.cols, technique, 0, false);
-            self.sweep(gpu, &inverses, &x, b.cols, technique, 0, true);
+            self.sweep(gpu, &inverses, (&x, b.cols), technique, (0, false));
+            self.sweep(gpu, &inverses, (&x, b.cols), technique, (0, true));
         }
         gpu.download(&x, self.n, b.cols, pitch)
     }
@@ -396,7 +392,7 @@ fn inverse_diagonal_holds() {
             let args = args![&x, even(columns), n, first, columns];
             let grid = [columns.div_ceil(16), n.div_ceil(16), 1];
             gpu.launch("trisolve_identity_f64", grid, [16, 16], args);
-            factor.sweep(&gpu, &inverses, &x, columns, "fma", first, false);
+            factor.sweep(&gpu, &inverses, (&x, columns), "fma", (first, false));
             let out = gpu.empty(columns * 8);
             let args = args![&x, even(columns), n, first, columns, &out];
             gpu.launch(

@@ -3,12 +3,7 @@
 use crate::args;
 use crate::device::{Arg, Buffer, Dtype, Gpu, NULL, even};
 use crate::reference::{Dot, Random, Table};
-
-const ROW_BLOCK: usize = 512;
-const TILE: usize = 64;
-const TILE_HALF: usize = 128;
-const TALL: (usize, usize) = (128, 16);
-const PLAIN: usize = 16;
+use crate::tiles::{PLAIN, ROW_BLOCK, TALL, TILE, TILE_HALF};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {

@@ -10,6 +10,7 @@ mod gram;
 mod products;
 mod reference;
 mod resources;
+mod tiles;
 #[path = "../../../../kernels/toolkit.rs"]
-#[allow(dead_code, unreachable_pub)]
+#[allow(dead_code)]
 mod toolkit;

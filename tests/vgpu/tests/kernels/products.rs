@@ -3,9 +3,7 @@
 use crate::args;
 use crate::device::{Arg, Dtype, Gpu, NULL, even};
 use crate::reference::{Dot, Table, U};
-
-const TALL: (usize, usize) = (128, 16);
-const TILE: usize = 64;
+use crate::tiles::{TALL, TILE};
 
 /// Y = Z W − Z₂W₂ with optional biases, as the kernels take it.
 struct Scores {
@@ -19,8 +17,8 @@ struct Scores {
 
 impl Scores {
     fn random(rows: usize, features: usize, classes: usize, dtype: Dtype, seed: u64) -> Self {
-        let bias = seed % 2 == 0;
-        let second = (seed % 3 == 0).then(|| {
+        let bias = seed.is_multiple_of(2);
+        let second = seed.is_multiple_of(3).then(|| {
             let features = features / 2 + 1;
             let z = Table::random(rows, features, dtype, seed + 2);
             (
@@ -378,6 +376,47 @@ fn random_features_hold() {
                     _ => {}
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn sine_and_cosine_are_right_to_two_units() {
+    let Some(gpu) = Gpu::new(&["rff"]) else {
+        return;
+    };
+    // One input that is 1 leaves the phase unrounded, and 256 frequencies make the scale 1/16.
+    let count = 256;
+    let noise = Table::random(1, count, Dtype::F64, 4);
+    let omega = Table::from_fn(1, count, |_, k| match k % 4 {
+        0 => noise[(0, k)],
+        // As near to a zero of either as f64 comes.
+        1 => k as f64 * std::f64::consts::FRAC_PI_2,
+        2 => (k * k * k) as f64 * std::f64::consts::FRAC_PI_2,
+        _ => noise[(0, k)] * 10_f64.powi(k as i32 / 20),
+    });
+    let x = gpu.upload(&Table::from_fn(1, 1, |_, _| 1.0), Dtype::F64, 1);
+    let frequencies = gpu.upload(&omega, Dtype::F64, count);
+    let out = gpu.room(1, 2 * count, 2 * count);
+    let args = args![
+        &x,
+        1_usize,
+        1_usize,
+        1_usize,
+        &frequencies,
+        count,
+        count,
+        &out,
+        2 * count
+    ];
+    gpu.launch("rff_features_f64_f64_fma", [4, 1, 1], [128, 1], args);
+    let found = gpu.download(&out, 1, 2 * count, 2 * count);
+    for (k, phase) in omega.data.iter().enumerate() {
+        let (sine, cosine) = phase.sin_cos();
+        for (found, wanted) in [(found[(0, k)], cosine), (found[(0, count + k)], sine)] {
+            let error = (16.0 * found - wanted).abs();
+            let bound = 4.0 * U * wanted.abs();
+            assert!(error <= bound, "of {phase:e}: {wanted:e}, off by {error:e}");
         }
     }
 }

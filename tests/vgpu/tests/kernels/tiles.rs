@@ -1,0 +1,53 @@
+//! Tile sizes as these tests compute grids with them, and that `tiles.h` agrees.
+
+use std::fs;
+
+use crate::device::kernels;
+
+pub(crate) const ROW_BLOCK: usize = 512;
+pub(crate) const TILE: usize = 64;
+pub(crate) const TILE_HALF: usize = 128;
+pub(crate) const TALL: (usize, usize) = (128, 16);
+pub(crate) const FACTOR_BLOCK: usize = 64;
+pub(crate) const PLAIN: usize = 16;
+
+#[test]
+fn the_header_agrees() {
+    let header = fs::read_to_string(kernels().join("common/tiles.h")).expect("tiles.h");
+    let of = |name: &str| -> usize {
+        let line = header
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("#define {name} ")));
+        let value = line.unwrap_or_else(|| panic!("{name} is not in tiles.h"));
+        value.trim().parse().expect("a number")
+    };
+    let here = [
+        ROW_BLOCK,
+        TILE,
+        TILE_HALF,
+        TALL.0,
+        TALL.1,
+        FACTOR_BLOCK,
+        PLAIN,
+    ];
+    let names = [
+        "ROW_BLOCK",
+        "TILE",
+        "TILE_HALF",
+        "TALL_ROWS",
+        "TALL_COLS",
+        "FACTOR_BLOCK",
+        "PLAIN_SIDE",
+    ];
+    assert_eq!(names.map(of), here);
+    // Blocks of threads, which the tests spell out.
+    let threads = [
+        "TILE_THREADS",
+        "HALF_THREADS",
+        "DIAGONAL_THREADS",
+        "PANEL_THREADS",
+        "ELEMENT_THREADS",
+    ];
+    assert_eq!(threads.map(of), [128, 256, 256, 64, 256]);
+    assert_eq!(["MIRROR_TILE", "MIRROR_ROWS"].map(of), [32, 8]);
+}
