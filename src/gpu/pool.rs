@@ -150,7 +150,10 @@ mod tests {
     fn classes_waste_at_most_a_quarter_and_are_stable() {
         for bytes in (1..100_000).chain([1 << 20, (1 << 20) + 1, 3 << 30]) {
             let class = size_class(bytes);
-            assert!(class >= bytes && class.is_multiple_of(512), "{bytes}: {class}");
+            assert!(
+                class >= bytes && class.is_multiple_of(512),
+                "{bytes}: {class}"
+            );
             assert!(
                 class <= 512 || class * 4 <= bytes * 5 + 4 * 512,
                 "{bytes}: {class}"
