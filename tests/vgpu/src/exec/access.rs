@@ -670,7 +670,6 @@ impl Worker<'_> {
         bytes: u32,
     ) -> Resolved {
         let frame = u64::from(self.machine.code.frame);
-        let pointer = warp.local.as_mut_ptr().cast::<u8>();
         let mut resolved = Resolved::none();
         for lane in lanes(m) {
             let address = addresses[lane];
@@ -680,8 +679,7 @@ impl Worker<'_> {
                 Kind::Misaligned
             } else {
                 resolved.ok |= 1 << lane;
-                resolved.pointers[lane] =
-                    pointer.wrapping_add(lane * frame as usize + address as usize);
+                resolved.pointers[lane] = warp.local.pointer(lane).wrapping_add(address as usize);
                 continue;
             };
             self.reports.add(kind, pc, warp.who(common, lane), || {

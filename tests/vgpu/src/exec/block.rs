@@ -36,6 +36,44 @@ pub(super) struct Path {
     pub reconverge: u32,
 }
 
+/// The local memory of a warp, lane after lane.
+#[derive(Debug)]
+pub(super) struct Local {
+    /// Words, for the alignment.
+    words: Box<[u64]>,
+    /// Bytes of a lane, a multiple of 16.
+    frame: usize,
+}
+
+impl Local {
+    fn new(frame: u32) -> Self {
+        let frame = (frame as usize).next_multiple_of(16);
+        Self {
+            words: vec![0; frame / 8 * LANES].into_boxed_slice(),
+            frame,
+        }
+    }
+
+    /// Where a lane's bytes begin.
+    pub(super) fn pointer(&mut self, lane: usize) -> *mut u8 {
+        self.words[lane * self.frame / 8..].as_mut_ptr().cast()
+    }
+
+    /// The bytes of a lane.
+    pub(super) fn bytes(&self, lane: usize) -> &[u8] {
+        let words = &self.words[lane * self.frame / 8..][..self.frame / 8];
+        // SAFETY: bytes have no alignment and no invalid values, and there are eight in a word.
+        unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), self.frame) }
+    }
+
+    /// The bytes of a lane, to be written.
+    pub(super) fn bytes_mut(&mut self, lane: usize) -> &mut [u8] {
+        let words = &mut self.words[lane * self.frame / 8..][..self.frame / 8];
+        // SAFETY: as above, and the borrow is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), self.frame) }
+    }
+}
+
 /// A call of a subroutine that is under way.
 #[derive(Debug)]
 pub(super) struct Call {
@@ -61,8 +99,7 @@ pub(super) struct Warp {
     /// Lanes that have not exited.
     pub live: u32,
     pub status: Status,
-    /// Local memory, lane after lane.
-    pub local: Vec<u8>,
+    pub local: Local,
     pub executed: u64,
     /// Side effects of the launch when last looked at, and what this warp had executed by then.
     pub quiet: (u64, u64),
@@ -249,7 +286,7 @@ impl Warp {
             finished: None,
             live: 0,
             status: Status::Done,
-            local: vec![0; kernel.code.frame as usize * LANES],
+            local: Local::new(kernel.code.frame),
             executed: 0,
             quiet: (0, 0),
             copies: Copies::default(),
@@ -270,7 +307,7 @@ impl Warp {
         self.calls.clear();
         self.finished = None;
         self.status = Status::Ready;
-        self.local.fill(0);
+        self.local.words.fill(0);
         self.executed = 0;
         self.quiet = (0, 0);
         self.copies.clear();

@@ -22,9 +22,8 @@ impl Worker<'_> {
         arguments: u32,
         result: u32,
     ) {
-        let frame = self.machine.code.frame as usize;
         for lane in lanes(m) {
-            let local = &warp.local[lane * frame..][..frame];
+            let local = warp.local.bytes(lane);
             let pointer = |offset: u32| read_local(local, u64::from(offset), 8);
             let format = self.string(local, pointer(format));
             let text = render(
@@ -36,7 +35,7 @@ impl Worker<'_> {
             self.printed.push((common.number, text));
             if result != u32::MAX {
                 // As C has it, the number of arguments is what CUDA returns; nobody looks.
-                warp.local[lane * frame + result as usize..][..4]
+                warp.local.bytes_mut(lane)[result as usize..][..4]
                     .copy_from_slice(&1u32.to_le_bytes());
             }
         }
@@ -49,8 +48,7 @@ impl Worker<'_> {
         lane: usize,
         [text, file, line]: [u32; 3],
     ) -> String {
-        let frame = self.machine.code.frame as usize;
-        let local = &warp.local[lane * frame..][..frame];
+        let local = warp.local.bytes(lane);
         let string = |offset: u32| {
             let bytes = self.string(local, read_local(local, u64::from(offset), 8));
             String::from_utf8_lossy(&bytes).into_owned()

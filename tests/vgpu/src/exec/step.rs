@@ -287,7 +287,7 @@ impl<'a> Worker<'a> {
                 return;
             }
             frames[lane] = to;
-            let local = &mut warp.local[lane * code.frame as usize..];
+            let local = warp.local.bytes_mut(lane);
             for &(here, there, bytes) in &call.arguments {
                 let start = (from + u64::from(here)) as usize;
                 local.copy_within(
@@ -322,7 +322,7 @@ impl<'a> Worker<'a> {
         let site = &code.calls[call.site as usize];
         warp.registers = call.saved;
         for lane in lanes(warp.path.mask) {
-            let local = &mut warp.local[lane * code.frame as usize..];
+            let local = warp.local.bytes_mut(lane);
             let (callee, caller) = (
                 call.frames[lane],
                 call.frames[lane] - u64::from(site.caller_bytes),

@@ -412,3 +412,101 @@ fn globals_hold_their_initial_values_and_addresses() {
     assert_eq!(kinds(&run), []);
     assert!(run.out.iter().all(|&w| w == 20 + 300 + 5));
 }
+
+#[test]
+fn functions_may_call_themselves() {
+    let text = module(
+        "{\n.param .b32 p0;\n.param .b32 r0;\nand.b32 %r3, %r1, 7;\nst.param.b32 [p0], %r3;\n\
+         call.uni (r0), sum, (p0);\nld.param.b32 %r4, [r0];\n}\n\
+         mul.lo.u32 %r4, %r4, 100;\nadd.u32 %r4, %r4, %r1;\nst.global.u32 [%rd5], %r4;\nret;",
+    )
+    .replace(
+        ".visible .entry",
+        // sum(n) = n == 0 ? 0 : n + sum(n - 1), with n kept in the frame over the call.
+        ".func (.param .b32 out) sum(.param .b32 in)\n{\n.local .align 8 .b8 keep[8];\n.reg .b32 %r<5>;\n.reg .pred %p;\n\
+         .reg .b64 %rd<3>;\nld.param.b32 %r1, [in];\nmov.u32 %r2, 0;\nsetp.eq.u32 %p, %r1, 0;\n@%p bra DONE;\n\
+         mov.u64 %rd1, keep;\nst.local.u32 [%rd1+4], %r1;\nsub.u32 %r3, %r1, 1;\n\
+         {\n.param .b32 p0;\n.param .b32 r0;\nst.param.b32 [p0], %r3;\ncall.uni (r0), sum, (p0);\n\
+         ld.param.b32 %r2, [r0];\n}\nld.local.u32 %r4, [keep+4];\nadd.u32 %r2, %r2, %r4;\n\
+         DONE: st.param.b32 [out], %r2;\nret;\n}\n.visible .entry",
+    );
+    let run = Case {
+        text: &text,
+        grid: 1,
+        block: 32,
+        input: &[0],
+        out: 32,
+        cooperative: false,
+    }
+    .run();
+    assert_eq!(kinds(&run), []);
+    for (i, &word) in (0u32..).zip(&run.out) {
+        let n = i % 8;
+        assert_eq!(word, n * (n + 1) / 2 * 100 + i);
+    }
+}
+
+#[test]
+fn endless_recursion_is_a_finding() {
+    let text = module("call.uni again;\nret;").replace(
+        ".visible .entry",
+        ".func again()\n{\n.local .align 16 .b8 keep[64];\ncall.uni again;\nret;\n}\n.visible .entry",
+    );
+    let run = Case {
+        text: &text,
+        grid: 1,
+        block: 32,
+        input: &[0],
+        out: 1,
+        cooperative: false,
+    }
+    .run();
+    assert_eq!(kinds(&run), [Kind::Trap]);
+    assert!(run.outcome.findings[0].message.contains("stack"));
+}
+
+/// Text that is damaged anywhere is refused or loaded, never a panic.
+#[test]
+fn damaged_modules_are_refused() {
+    let text = module(
+        ".shared .align 16 .b8 tile[256];\n.local .align 8 .b8 depot[32];\n\
+         LOOP: @%p1 bra END;\nmov.b64 {%r3, %r4}, %rd1;\nld.global.v4.f32 {%f1, %f2, %f3, %f4}, [%rd4+-16];\n\
+         setp.lt.and.f32 %p1|%p2, %f1, 0f3F800000, !%p3;\nshfl.sync.bfly.b32 %r5|%p3, %r3, 1, 31, -1;\n\
+         cvt.rn.f16x2.f32 %r6, %f1, %f2;\nfma.rn.f64 %fd1, %fd2, %fd3, 0d3FF0000000000000;\n\
+         atom.global.add.u32 %r7, [%rd5], 1;\ncp.async.ca.shared.global [tile+16], [%rd4], 16, %r7;\n\
+         mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%f1,%f2,%f3,%f4},{%r1,%r2},{%r3},{%f1,%f2,%f3,%f4};\n\
+         st.shared.v2.b32 [tile+8], {%r1, %r2};\nbar.sync 0;\nbra LOOP;\nEND: ret;",
+    )
+    .replace(".visible", ".global .align 4 .b8 data[8] = {1, 2, 0xFF(data)};\n.visible");
+    assert!(
+        ptx::parse(&text)
+            .and_then(|m| Program::load(&m, &Memory::new(1 << 20)))
+            .is_ok()
+    );
+    let words: Vec<&str> = text
+        .split_inclusive([' ', ',', '.', ';', '\n', '[', '%'])
+        .collect();
+    let mut state = 1u64;
+    let mut next = |bound: usize| {
+        state = state
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        (state >> 33) as usize % bound
+    };
+    let mut refused = 0;
+    for _ in 0..4000 {
+        let mut damaged = words.clone();
+        for _ in 0..1 + next(3) {
+            let (at, other) = (next(damaged.len()), next(words.len()));
+            match next(3) {
+                0 => drop(damaged.remove(at)),
+                1 => damaged[at] = words[other],
+                _ => damaged.insert(at, words[other]),
+            }
+        }
+        let loaded =
+            ptx::parse(&damaged.concat()).and_then(|m| Program::load(&m, &Memory::new(1 << 20)));
+        refused += u32::from(loaded.is_err());
+    }
+    assert!(refused > 2000, "{refused}");
+}

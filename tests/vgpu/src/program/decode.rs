@@ -171,6 +171,9 @@ pub(super) fn instruction(b: &mut Builder<'_>, instruction: &Instruction) -> Res
         "selp" => {
             let bits = m.ty()?.bytes() * 8;
             m.end()?;
+            if bits > 64 {
+                return b.error("there is no selection of 128 bits");
+            }
             let [d, x, y, p] = operands(b, o)?;
             let (d, x, y) = (b.target(d, bits)?, b.value(x, bits)?, b.value(y, bits)?);
             let p = b.plain_predicate(p)?;
@@ -344,6 +347,9 @@ fn arithmetic(b: &mut Builder<'_>, name: &str, mut m: Modifiers<'_>, o: &[Operan
         return Ok(());
     }
     let sat = m.flag("sat");
+    if sat && int != Int::S32 {
+        return b.error("`.sat` is for s32 only");
+    }
     let f = match name {
         "add" if sat => IntBin::AddSat,
         "sub" if sat => IntBin::SubSat,
@@ -659,6 +665,9 @@ fn bits_of_three(
                 return b.error("no `.lo` or `.hi`");
             }
             ty = m.int()?;
+            if ty.bits() != 32 {
+                return b.error("only of 32 bits");
+            }
             if name == "mul24" {
                 m.end()?;
                 let f = if high {
@@ -891,7 +900,11 @@ fn testp(b: &mut Builder<'_>, mut m: Modifiers<'_>, o: &[Operand]) -> Result<()>
             _ => return None,
         })
     })?;
-    let bits = m.ty()?.bytes() * 8;
+    let bits = match m.ty()? {
+        Type::F32 => 32,
+        Type::F64 => 64,
+        ty => return b.error(format!("{ty:?} is not a type of this instruction")),
+    };
     m.end()?;
     let [d, a] = operands(b, o)?;
     let (d, a) = (b.target(d, 1)?, b.value(a, bits)?);

@@ -16,6 +16,9 @@ use crate::ptx::{
 
 pub(super) type Result<T> = std::result::Result<T, Error>;
 
+/// Local memory of a thread, as CUDA bounds it.
+const LARGEST_LOCAL: u64 = 512 << 10;
+
 /// A virtual register: its width in bits (1 for a predicate) and, for a constant, what it holds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Virtual {
@@ -201,6 +204,12 @@ impl<'m> Builder<'m> {
     }
 
     fn variable(&mut self, variable: &Variable) -> Result<()> {
+        if variable.bytes > LARGEST_LOCAL || u64::from(self.code.frame) > LARGEST_LOCAL {
+            return self.error(format!(
+                "`{}` makes a frame larger than {LARGEST_LOCAL} bytes",
+                variable.name
+            ));
+        }
         let (space, address) = match variable.space {
             Space::Local | Space::Param => (Space::Local, self.frame_bytes(variable)),
             Space::Shared if variable.external => {

@@ -104,14 +104,19 @@ pub(super) fn access(
     })
 }
 
-fn vector(m: &mut Modifiers<'_>) -> usize {
-    m.find(|name| match name {
+/// The number and the type of the elements.
+fn vector(b: &Builder<'_>, m: &mut Modifiers<'_>) -> Result<(usize, Type)> {
+    let count = m.find(|name| match name {
         "v2" => Some(2),
         "v4" => Some(4),
         "v8" => Some(8),
         _ => None,
-    })
-    .unwrap_or(1)
+    });
+    let (count, ty) = (count.unwrap_or(1), m.ty()?);
+    if count * ty.bytes() as usize > 32 {
+        return b.error(format!("{count} elements of {ty:?} are more than 32 bytes"));
+    }
+    Ok((count, ty))
 }
 
 /// The elements of a vector operand, or the one operand.
@@ -126,8 +131,7 @@ fn elements<'o>(b: &Builder<'_>, operand: &'o Operand, count: usize) -> Result<&
 
 fn load(b: &mut Builder<'_>, mut m: Modifiers<'_>, o: &[Operand]) -> Result<()> {
     let policy = cache_hints(&mut m);
-    let count = vector(&mut m);
-    let ty = m.ty()?;
+    let (count, ty) = vector(b, &mut m)?;
     let [d, address] = match o {
         [d, address, _] if policy => [d, address],
         _ => operands(b, o)?,
@@ -147,7 +151,7 @@ fn load(b: &mut Builder<'_>, mut m: Modifiers<'_>, o: &[Operand]) -> Result<()> 
         .max()
         .unwrap_or(bits);
     for &reg in registers.iter().filter(|&&r| r != NONE) {
-        if b.bits(reg) != width || width < bits.min(16) {
+        if b.bits(reg) != width || width < bits {
             return b.error("a register does not fit the type");
         }
     }
@@ -166,8 +170,7 @@ fn store(b: &mut Builder<'_>, mut m: Modifiers<'_>, o: &[Operand]) -> Result<()>
         return b.error("asynchronous stores are not supported");
     }
     let policy = cache_hints(&mut m);
-    let count = vector(&mut m);
-    let ty = m.ty()?;
+    let (count, ty) = vector(b, &mut m)?;
     let [address, a] = match o {
         [address, a, _] if policy => [address, a],
         _ => operands(b, o)?,

@@ -13,6 +13,9 @@ type Result<T> = std::result::Result<T, Error>;
 /// A nesting deeper than any compiler's output, so that hostile text ends in an error and not in a stack overflow.
 const DEEPEST: u32 = 64;
 
+/// The greatest alignment that a variable may ask for.
+const LARGEST_ALIGNMENT: u32 = 4096;
+
 /// More elements than any initialiser or register declaration has.
 const LARGEST: u64 = 1 << 40;
 
@@ -390,9 +393,9 @@ impl<'a> Parser<'a> {
             bytes = initial.iter().map(Initial::bytes).sum();
         }
         let align = align.unwrap_or(size.max(1));
-        if !align.is_power_of_two() {
+        if !align.is_power_of_two() || align > LARGEST_ALIGNMENT {
             return self.error(format!(
-                "alignment {align} of `{name}` is not a power of two"
+                "alignment {align} of `{name}` is not a power of two up to {LARGEST_ALIGNMENT}"
             ));
         }
         Ok(Variable {
