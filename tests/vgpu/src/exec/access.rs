@@ -8,12 +8,11 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Rel
 
 use super::{
     Machine,
-    block::{Common, Warp},
     global::Conflict,
     lanes::{FULL, LANES, Registers, lanes},
     report::unravel,
     shared::{Hazard, Manner, passes},
-    step::Worker,
+    step::{Issue, Worker},
 };
 use crate::{
     check::Kind,
@@ -200,10 +199,10 @@ impl Machine<'_> {
         does: &str,
         conflict: Conflict,
         base: u64,
-        common: &Common,
+        [x, y, z]: [u32; 3],
     ) -> String {
         let grid = self.launch.grid;
-        let ([x, y, z], [ox, oy, oz]) = (common.index, unravel(u64::from(conflict.other), grid));
+        let [ox, oy, oz] = unravel(u64::from(conflict.other), grid);
         let did = if conflict.other_wrote {
             "wrote"
         } else {
@@ -242,31 +241,28 @@ impl Worker<'_> {
     }
 
     /// Checks and notes an access of `bytes` a lane (a power of two) and finds where its data lies.
-    #[expect(clippy::too_many_arguments, reason = "who, where, what and how")]
     pub(super) fn resolve(
         &mut self,
-        warp: &mut Warp,
-        common: &mut Common,
+        at: &mut Issue<'_>,
         m: u32,
-        pc: u32,
         access: &Access,
         addresses: &[u64; LANES],
         bytes: u32,
         usage: Use,
     ) -> Resolved {
         match access.space {
-            Space::Global => self.global(warp, common, m, pc, access, addresses, bytes, usage),
-            Space::Const => self.global(warp, common, m, pc, access, addresses, bytes, usage),
+            Space::Global => self.global(at, m, access, addresses, bytes, usage),
+            Space::Const => self.global(at, m, access, addresses, bytes, usage),
             Space::Shared => {
                 let manner = if access.strong || usage == Use::Update {
                     Manner::Atomic
                 } else {
                     Manner::Plain
                 };
-                self.shared(warp, common, m, pc, addresses, bytes, usage, manner)
+                self.shared(at, m, addresses, bytes, usage, manner)
             }
-            Space::Local => self.local(warp, common, m, pc, addresses, bytes),
-            Space::Param => self.param(warp, common, m, pc, addresses, bytes),
+            Space::Local => self.local(at, m, addresses, bytes),
+            Space::Param => self.param(at, m, addresses, bytes),
             Space::Generic => {
                 let mut all = Resolved::none();
                 let mut rest = m;
@@ -284,7 +280,7 @@ impl Worker<'_> {
                     };
                     let inside = addresses.map(|a| a.wrapping_sub(window));
                     let access = Access { space, ..*access };
-                    let part = self.resolve(warp, common, here, pc, &access, &inside, bytes, usage);
+                    let part = self.resolve(at, here, &access, &inside, bytes, usage);
                     if here == m {
                         return part;
                     }
@@ -295,13 +291,10 @@ impl Worker<'_> {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "who, where, what and how")]
     fn global(
         &mut self,
-        warp: &Warp,
-        common: &Common,
+        at: &mut Issue<'_>,
         m: u32,
-        pc: u32,
         access: &Access,
         addresses: &[u64; LANES],
         bytes: u32,
@@ -313,7 +306,7 @@ impl Worker<'_> {
         let mut resolved = Resolved::none();
         let whole = if found.bits & (size - 1) == 0 {
             machine.view.find(
-                &mut self.hints[pc as usize],
+                &mut self.hints[at.pc as usize],
                 found.low,
                 found.high.saturating_add(size),
             )
@@ -321,7 +314,7 @@ impl Worker<'_> {
             None
         };
         let Some(window) = whole else {
-            return self.global_apart(warp, common, m, pc, access, addresses, bytes, usage);
+            return self.global_apart(at, m, access, addresses, bytes, usage);
         };
         let base = machine.view.windows[window].base;
         let pointer = machine.view.windows[window].allocation.pointer().cast_mut();
@@ -334,32 +327,12 @@ impl Worker<'_> {
         let touched = match shape(addresses, m, size, &found) {
             Shape::Run => {
                 let all = size * LANES as u64;
-                self.note(
-                    warp,
-                    common,
-                    0,
-                    pc,
-                    access,
-                    window,
-                    (found.low, all),
-                    bytes,
-                    usage,
-                );
+                self.note(at, 0, access, (window, found.low, all), bytes, usage);
                 (found.high + size - 1) / 32 - found.low / 32 + 1
             }
             Shape::Same => {
                 let lane = m.trailing_zeros() as usize;
-                self.note(
-                    warp,
-                    common,
-                    lane,
-                    pc,
-                    access,
-                    window,
-                    (found.low, size),
-                    bytes,
-                    usage,
-                );
+                self.note(at, lane, access, (window, found.low, size), bytes, usage);
                 1
             }
             Shape::Scattered => {
@@ -367,17 +340,7 @@ impl Worker<'_> {
                 for lane in lanes(m) {
                     if addresses[lane] != last {
                         last = addresses[lane];
-                        self.note(
-                            warp,
-                            common,
-                            lane,
-                            pc,
-                            access,
-                            window,
-                            (last, size),
-                            bytes,
-                            usage,
-                        );
+                        self.note(at, lane, access, (window, last, size), bytes, usage);
                     }
                 }
                 sectors(addresses, m)
@@ -400,13 +363,10 @@ impl Worker<'_> {
 
     /// Lanes that are not all in one allocation, or not all aligned: each on its own.
     #[cold]
-    #[expect(clippy::too_many_arguments, reason = "who, where, what and how")]
     fn global_apart(
         &mut self,
-        warp: &Warp,
-        common: &Common,
+        at: &mut Issue<'_>,
         m: u32,
-        pc: u32,
         access: &Access,
         addresses: &[u64; LANES],
         bytes: u32,
@@ -417,9 +377,9 @@ impl Worker<'_> {
         let mut resolved = Resolved::none();
         for lane in lanes(m) {
             let address = addresses[lane];
-            let who = warp.who(common, lane);
+            let who = at.who(lane);
             if !address.is_multiple_of(size) {
-                self.reports.add(Kind::Misaligned, pc, who, || {
+                self.reports.add(Kind::Misaligned, at.pc, who, || {
                     format!("{} of {bytes} bytes at {address:#x}", verb(usage))
                 });
                 continue;
@@ -427,11 +387,11 @@ impl Worker<'_> {
             let end = address.saturating_add(size);
             let Some(window) = machine
                 .view
-                .find(&mut self.hints[pc as usize], address, end)
+                .find(&mut self.hints[at.pc as usize], address, end)
             else {
                 let (kind, place) = machine.memory.describe(address, size);
                 self.reports
-                    .add(kind, pc, who, || format!("{} of {place}", verb(usage)));
+                    .add(kind, at.pc, who, || format!("{} of {place}", verb(usage)));
                 continue;
             };
             let w = &machine.view.windows[window];
@@ -441,17 +401,7 @@ impl Worker<'_> {
                 .cast_mut()
                 .wrapping_add((address - w.base) as usize);
             resolved.ok |= 1 << lane;
-            self.note(
-                warp,
-                common,
-                lane,
-                pc,
-                access,
-                window,
-                (address, size),
-                bytes,
-                usage,
-            );
+            self.note(at, lane, access, (window, address, size), bytes, usage);
         }
         let touched = sectors(addresses, resolved.ok);
         self.count_sectors(access, usage, touched);
@@ -460,16 +410,12 @@ impl Worker<'_> {
 
     /// Checks and notes one piece of an allocation.
     #[inline(always)]
-    #[expect(clippy::too_many_arguments, reason = "who, where, what and how")]
     fn note(
         &mut self,
-        warp: &Warp,
-        common: &Common,
+        at: &mut Issue<'_>,
         lane: usize,
-        pc: u32,
         access: &Access,
-        window: usize,
-        (start, bytes): (u64, u64),
+        (window, start, bytes): (usize, u64, u64),
         of_a_lane: u32,
         usage: Use,
     ) {
@@ -493,8 +439,8 @@ impl Worker<'_> {
                     written.first_missing(offset, offset + bytes)
                 };
                 if let Some(missing) = missing {
-                    let who = warp.who(common, blamed(missing));
-                    self.reports.add(Kind::UninitialisedGlobal, pc, who, || {
+                    let who = at.who(blamed(missing));
+                    self.reports.add(Kind::UninitialisedGlobal, at.pc, who, || {
                         format!(
                             "a read of {of_a_lane} bytes: byte {missing} of the {} at {:#x} was never written",
                             w.allocation.bytes, w.base
@@ -502,13 +448,14 @@ impl Worker<'_> {
                     });
                 }
             }
-            if let Some(conflict) = view.note_read(window, offset, bytes, &common.stand, strong) {
-                let who = warp.who(common, blamed(conflict.offset));
+            if let Some(conflict) = view.note_read(window, offset, bytes, &at.common.stand, strong)
+            {
+                let who = at.who(blamed(conflict.offset));
                 let message = || {
                     self.machine
-                        .conflict_message("reads", conflict, w.base, common)
+                        .conflict_message("reads", conflict, w.base, at.common.index)
                 };
-                self.reports.add(Kind::GlobalRace, pc, who, message);
+                self.reports.add(Kind::GlobalRace, at.pc, who, message);
             }
         }
         if usage != Use::Read {
@@ -519,31 +466,29 @@ impl Worker<'_> {
                     written.set(offset, offset + bytes);
                 }
             }
-            if let Some(conflict) = view.note_write(window, offset, bytes, &common.stand, strong) {
-                let who = warp.who(common, blamed(conflict.offset));
+            if let Some(conflict) = view.note_write(window, offset, bytes, &at.common.stand, strong)
+            {
+                let who = at.who(blamed(conflict.offset));
                 let message = || {
                     self.machine
-                        .conflict_message("writes", conflict, w.base, common)
+                        .conflict_message("writes", conflict, w.base, at.common.index)
                 };
-                self.reports.add(Kind::GlobalRace, pc, who, message);
+                self.reports.add(Kind::GlobalRace, at.pc, who, message);
             }
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "who, where, what and how")]
     pub(super) fn shared(
         &mut self,
-        warp: &Warp,
-        common: &mut Common,
+        at: &mut Issue<'_>,
         m: u32,
-        pc: u32,
         addresses: &[u64; LANES],
         bytes: u32,
         usage: Use,
         manner: Manner,
     ) -> Resolved {
         let size = u64::from(bytes);
-        let limit = u64::from(common.shared.bytes);
+        let limit = u64::from(at.common.shared.bytes);
         let found = survey(addresses, m);
         let mut resolved = Resolved::none();
         resolved.ok = m;
@@ -558,7 +503,7 @@ impl Worker<'_> {
                     continue;
                 };
                 resolved.ok &= !(1 << lane);
-                self.reports.add(kind, pc, warp.who(common, lane), || {
+                self.reports.add(kind, at.pc, at.who(lane), || {
                     format!(
                         "{} of {bytes} bytes at {address:#x} of {limit} bytes of shared memory",
                         verb(usage)
@@ -570,7 +515,7 @@ impl Worker<'_> {
         if ok == 0 {
             return resolved;
         }
-        let pointer = common.shared.pointer();
+        let pointer = at.common.shared.pointer();
         let mut offsets = [0; LANES];
         for lane in 0..LANES {
             offsets[lane] = addresses[lane] as u32;
@@ -582,10 +527,8 @@ impl Worker<'_> {
             Shape::Run => {
                 self.counters.shared_passes += fewest;
                 self.note_shared(
-                    warp,
-                    common,
+                    at,
                     0,
-                    pc,
                     (offsets[0], bytes * LANES as u32),
                     bytes,
                     usage,
@@ -602,16 +545,7 @@ impl Worker<'_> {
                 for lane in lanes(ok) {
                     if offsets[lane] != last {
                         last = offsets[lane];
-                        self.note_shared(
-                            warp,
-                            common,
-                            lane,
-                            pc,
-                            (last, bytes),
-                            bytes,
-                            usage,
-                            manner,
-                        );
+                        self.note_shared(at, lane, (last, bytes), bytes, usage, manner);
                     }
                 }
             }
@@ -620,13 +554,10 @@ impl Worker<'_> {
     }
 
     #[inline(always)]
-    #[expect(clippy::too_many_arguments, reason = "who, where, what and how")]
     fn note_shared(
         &mut self,
-        warp: &Warp,
-        common: &mut Common,
+        at: &mut Issue<'_>,
         lane: usize,
-        pc: u32,
         (offset, bytes): (u32, u32),
         of_a_lane: u32,
         usage: Use,
@@ -639,33 +570,37 @@ impl Worker<'_> {
         };
         let blamed = |at: u32| lane + (at.saturating_sub(offset) / each) as usize;
         if usage != Use::Write
-            && let Some(hazard) = common.shared.note_read(warp.id, offset, bytes, manner)
+            && let Some(hazard) = at
+                .common
+                .shared
+                .note_read(at.warp.id, offset, bytes, manner)
         {
-            let who = warp.who(common, blamed(hazard.offset));
+            let who = at.who(blamed(hazard.offset));
             if hazard.kind == Kind::UninitialisedShared {
-                common.shared.suspect(pc, who, offset, bytes);
+                at.common.shared.suspect(at.pc, who, offset, bytes);
             } else {
-                self.reports.add(hazard.kind, pc, who, || {
-                    hazard_message("reads", &hazard, warp.id)
+                self.reports.add(hazard.kind, at.pc, who, || {
+                    hazard_message("reads", &hazard, at.warp.id)
                 });
             }
         }
         if usage != Use::Read
-            && let Some(hazard) = common.shared.note_write(warp.id, offset, bytes, manner)
+            && let Some(hazard) = at
+                .common
+                .shared
+                .note_write(at.warp.id, offset, bytes, manner)
         {
-            let who = warp.who(common, blamed(hazard.offset));
-            self.reports.add(hazard.kind, pc, who, || {
-                hazard_message("writes", &hazard, warp.id)
+            let who = at.who(blamed(hazard.offset));
+            self.reports.add(hazard.kind, at.pc, who, || {
+                hazard_message("writes", &hazard, at.warp.id)
             });
         }
     }
 
     fn local(
         &mut self,
-        warp: &mut Warp,
-        common: &Common,
+        at: &mut Issue<'_>,
         m: u32,
-        pc: u32,
         addresses: &[u64; LANES],
         bytes: u32,
     ) -> Resolved {
@@ -679,10 +614,11 @@ impl Worker<'_> {
                 Kind::Misaligned
             } else {
                 resolved.ok |= 1 << lane;
-                resolved.pointers[lane] = warp.local.pointer(lane).wrapping_add(address as usize);
+                resolved.pointers[lane] =
+                    at.warp.local.pointer(lane).wrapping_add(address as usize);
                 continue;
             };
-            self.reports.add(kind, pc, warp.who(common, lane), || {
+            self.reports.add(kind, at.pc, at.who(lane), || {
                 format!("{bytes} bytes at {address:#x} of {frame} bytes of local memory")
             });
         }
@@ -691,10 +627,8 @@ impl Worker<'_> {
 
     fn param(
         &mut self,
-        warp: &Warp,
-        common: &Common,
+        at: &mut Issue<'_>,
         m: u32,
-        pc: u32,
         addresses: &[u64; LANES],
         bytes: u32,
     ) -> Resolved {
@@ -710,7 +644,7 @@ impl Worker<'_> {
                 resolved.pointers[lane] = pointer.wrapping_add(address as usize);
             } else {
                 self.reports
-                    .add(Kind::OutOfBounds, pc, warp.who(common, lane), || {
+                    .add(Kind::OutOfBounds, at.pc, at.who(lane), || {
                         format!("{bytes} bytes at {address:#x} of {limit} bytes of parameters")
                     });
             }
@@ -718,21 +652,18 @@ impl Worker<'_> {
         resolved
     }
 
-    #[expect(clippy::too_many_arguments, reason = "who, where, what and how")]
     pub(super) fn load(
         &mut self,
-        warp: &mut Warp,
-        common: &mut Common,
+        at: &mut Issue<'_>,
         m: u32,
-        pc: u32,
         access: &Access,
         d: List,
         fill: Fill,
     ) {
         let list = &self.machine.code.lists[d.start as usize..][..d.len as usize];
-        let addresses = self.addresses(&warp.registers, access);
+        let addresses = self.addresses(&at.warp.registers, access);
         let bytes = access.size * d.len;
-        let resolved = self.resolve(warp, common, m, pc, access, &addresses, bytes, Use::Read);
+        let resolved = self.resolve(at, m, access, &addresses, bytes, Use::Read);
         let (list, count, size) = elements(list, access.size);
         for (index, &reg) in list[..count].iter().enumerate() {
             if reg == NONE {
@@ -742,11 +673,11 @@ impl Worker<'_> {
             // SAFETY: the access was resolved for all elements.
             let value =
                 |lane: usize| unsafe { fetch(resolved.pointers[lane].wrapping_add(offset), size) };
-            move_in(&mut warp.registers, resolved.ok, reg, size, fill, value);
+            move_in(&mut at.warp.registers, resolved.ok, reg, size, fill, value);
             if resolved.ok != m {
                 // What could not be read is zero.
                 move_in(
-                    &mut warp.registers,
+                    &mut at.warp.registers,
                     m & !resolved.ok,
                     reg,
                     size,
@@ -757,41 +688,35 @@ impl Worker<'_> {
         }
         // After the value is there: whoever released it may have done so since this began.
         if access.strong && access.space != Space::Shared {
-            self.machine.view.epochs.acquire(&mut common.stand);
+            self.machine.view.epochs.acquire(&mut at.common.stand);
         }
     }
 
-    pub(super) fn store(
-        &mut self,
-        warp: &mut Warp,
-        common: &mut Common,
-        m: u32,
-        pc: u32,
-        access: &Access,
-        a: List,
-    ) {
+    pub(super) fn store(&mut self, at: &mut Issue<'_>, m: u32, access: &Access, a: List) {
         let list = &self.machine.code.lists[a.start as usize..][..a.len as usize];
-        let addresses = self.addresses(&warp.registers, access);
+        let addresses = self.addresses(&at.warp.registers, access);
         let bytes = access.size * a.len;
-        if access.strong && access.space != Space::Shared && (access.release || common.stand.fenced)
+        if access.strong
+            && access.space != Space::Shared
+            && (access.release || at.common.stand.fenced)
         {
-            self.machine.view.epochs.release(&mut common.stand);
+            self.machine.view.epochs.release(&mut at.common.stand);
         }
-        let resolved = self.resolve(warp, common, m, pc, access, &addresses, bytes, Use::Write);
+        let resolved = self.resolve(at, m, access, &addresses, bytes, Use::Write);
         let (list, count, size) = elements(list, access.size);
         if matches!(access.space, Space::Shared | Space::Generic) {
-            self.check_doubles(warp, common, pc, &resolved, &list[..count], size);
+            self.check_doubles(at, &resolved, &list[..count], size);
         }
         for (index, &reg) in list[..count].iter().enumerate() {
             let offset = index * size as usize;
             if size == 8 {
-                let row = warp.registers.row::<u64>(reg);
+                let row = at.warp.registers.row::<u64>(reg);
                 for lane in lanes(resolved.ok) {
                     // SAFETY: the access was resolved for all elements.
                     unsafe { put(resolved.pointers[lane].wrapping_add(offset), 8, row[lane]) };
                 }
             } else {
-                let row = warp.registers.row::<u32>(reg);
+                let row = at.warp.registers.row::<u32>(reg);
                 for lane in lanes(resolved.ok) {
                     // SAFETY: the access was resolved for all elements.
                     unsafe {
@@ -807,17 +732,9 @@ impl Worker<'_> {
     }
 
     /// Finds lanes of one store that write different values to one place of shared memory.
-    fn check_doubles(
-        &mut self,
-        warp: &Warp,
-        common: &Common,
-        pc: u32,
-        resolved: &Resolved,
-        list: &[Reg],
-        size: u32,
-    ) {
-        let base = common.shared.base();
-        let inside = |p: *mut u8| (p as usize).wrapping_sub(base) < common.shared.bytes as usize;
+    fn check_doubles(&mut self, at: &Issue<'_>, resolved: &Resolved, list: &[Reg], size: u32) {
+        let base = at.common.shared.base();
+        let inside = |p: *mut u8| (p as usize).wrapping_sub(base) < at.common.shared.bytes as usize;
         // Ascending addresses, the usual case, have no doubles.
         let (mut last, mut ascending) = (0, true);
         for lane in lanes(resolved.ok) {
@@ -830,9 +747,9 @@ impl Worker<'_> {
         }
         let value = |reg: Reg, lane: usize| {
             if size == 8 {
-                warp.registers.row::<u64>(reg)[lane]
+                at.warp.registers.row::<u64>(reg)[lane]
             } else {
-                u64::from(warp.registers.row::<u32>(reg)[lane])
+                u64::from(at.warp.registers.row::<u32>(reg)[lane])
             }
         };
         for lane in lanes(resolved.ok) {
@@ -844,7 +761,7 @@ impl Worker<'_> {
                         .iter()
                         .any(|&reg| value(reg, lane) != value(reg, other))
                 {
-                    self.reports.add(Kind::SharedRace, pc, warp.who(common, lane), || {
+                    self.reports.add(Kind::SharedRace, at.pc, at.who(lane), || {
                         format!(
                             "lanes {other} and {lane} of one store write different values to shared address {:#x}",
                             place as usize - base

@@ -7,10 +7,9 @@ use std::sync::{
 
 use super::{
     access::{Resolved, Use, fetch, put},
-    block::{Common, Warp},
     lanes::{LANES, lanes},
     shared::Manner,
-    step::Worker,
+    step::{Issue, Worker},
 };
 use crate::{
     arith::{
@@ -127,34 +126,23 @@ unsafe fn update(pointer: *mut u8, size: u32, f: impl Fn(u64) -> u64) -> u64 {
 
 impl Worker<'_> {
     /// Executes an atomic or a reduction; returns whether it changed anything.
-    #[expect(clippy::too_many_arguments, reason = "who, where, what and how")]
     pub(super) fn atomic(
         &mut self,
-        warp: &mut Warp,
-        common: &mut Common,
+        at: &mut Issue<'_>,
         m: u32,
-        pc: u32,
         access: &Access,
         (op, ty): (AtomOp, Type),
         [d, a, b]: [Reg; 3],
     ) -> bool {
         let machine = self.machine;
-        let addresses = self.addresses(&warp.registers, access);
+        let addresses = self.addresses(&at.warp.registers, access);
         let global = access.space != Space::Shared;
-        if global && (access.release || common.stand.fenced) {
-            machine.view.epochs.release(&mut common.stand);
+        if global && (access.release || at.common.stand.fenced) {
+            machine.view.epochs.release(&mut at.common.stand);
         }
-        let resolved = self.resolve(
-            warp,
-            common,
-            m,
-            pc,
-            access,
-            &addresses,
-            access.size,
-            Use::Update,
-        );
-        let shared = common.shared.base()..common.shared.base() + common.shared.bytes as usize;
+        let resolved = self.resolve(at, m, access, &addresses, access.size, Use::Update);
+        let base = at.common.shared.base();
+        let shared = base..base + at.common.shared.bytes as usize;
         let mut changed = false;
         for lane in lanes(resolved.ok) {
             let pointer = resolved.pointers[lane];
@@ -164,11 +152,11 @@ impl Worker<'_> {
                     .wide_atomics
                     .lock()
                     .unwrap_or_else(PoisonError::into_inner);
-                self.atomic_128(warp, &resolved, lane, op, [d, a, b]);
+                self.atomic_128(at, &resolved, lane, op, [d, a, b]);
                 continue;
             }
             let flush = !shared.contains(&(pointer as usize));
-            let r = &warp.registers;
+            let r = &at.warp.registers;
             let read = |reg: Reg| match (reg, access.size) {
                 (NONE, _) => 0,
                 (reg, 8) => r.row::<u64>(reg)[lane],
@@ -185,14 +173,14 @@ impl Worker<'_> {
             changed |= combine(op, ty, flush, old, x, y) != old;
             if d != NONE {
                 if access.size == 8 {
-                    warp.registers.row_mut::<u64>(d)[lane] = old;
+                    at.warp.registers.row_mut::<u64>(d)[lane] = old;
                 } else {
-                    warp.registers.row_mut::<u32>(d)[lane] = old as u32;
+                    at.warp.registers.row_mut::<u32>(d)[lane] = old as u32;
                 }
             }
         }
         if global && d != NONE {
-            machine.view.epochs.acquire(&mut common.stand);
+            machine.view.epochs.acquire(&mut at.common.stand);
         }
         changed
     }
@@ -200,7 +188,7 @@ impl Worker<'_> {
     /// Exchanges 16 bytes, under the lock that all such atomics take.
     fn atomic_128(
         &self,
-        warp: &mut Warp,
+        at: &mut Issue<'_>,
         resolved: &Resolved,
         lane: usize,
         op: AtomOp,
@@ -209,7 +197,7 @@ impl Worker<'_> {
         let halves = [0, 8].map(|offset| resolved.pointers[lane].wrapping_add(offset));
         // SAFETY: the access was resolved for 16 bytes.
         let old = halves.map(|p| unsafe { fetch(p, 8) });
-        let read = |reg: Reg| [0, 2].map(|row| warp.registers.row::<u64>(reg + row)[lane]);
+        let read = |reg: Reg| [0, 2].map(|row| at.warp.registers.row::<u64>(reg + row)[lane]);
         let new = match op {
             AtomOp::CompareExchange if old == read(a) => read(b),
             AtomOp::CompareExchange => old,
@@ -220,33 +208,31 @@ impl Worker<'_> {
             unsafe { put(pointer, 8, value) };
         }
         if d != NONE {
-            warp.registers.row_mut::<u64>(d)[lane] = old[0];
-            warp.registers.row_mut::<u64>(d + 2)[lane] = old[1];
+            at.warp.registers.row_mut::<u64>(d)[lane] = old[0];
+            at.warp.registers.row_mut::<u64>(d + 2)[lane] = old[1];
         }
     }
 
     pub(super) fn copy(
         &mut self,
-        warp: &mut Warp,
-        common: &mut Common,
+        at: &mut Issue<'_>,
         m: u32,
-        pc: u32,
         (to, from): (&Access, &Access),
         source_bytes: Reg,
     ) {
         let bytes = to.size;
-        let targets = self.addresses(&warp.registers, to);
-        let sources = self.addresses(&warp.registers, from);
+        let targets = self.addresses(&at.warp.registers, to);
+        let sources = self.addresses(&at.warp.registers, from);
         let wanted: [u32; LANES] = match source_bytes {
             NONE => [bytes; LANES],
-            reg => warp.registers.row::<u32>(reg).map(|n| n.min(bytes)),
+            reg => at.warp.registers.row::<u32>(reg).map(|n| n.min(bytes)),
         };
         let mut data = [[0u8; 16]; LANES];
         let whole = lanes(m)
             .filter(|&i| wanted[i] == bytes)
             .fold(0, |bits, i| bits | 1 << i);
         if whole != 0 {
-            let resolved = self.resolve(warp, common, whole, pc, from, &sources, bytes, Use::Read);
+            let resolved = self.resolve(at, whole, from, &sources, bytes, Use::Read);
             for lane in lanes(resolved.ok) {
                 let step = bytes.min(8);
                 for offset in (0..bytes).step_by(step as usize) {
@@ -263,8 +249,7 @@ impl Worker<'_> {
         for lane in lanes(m & !whole) {
             for offset in 0..wanted[lane] {
                 let place = sources.map(|s| s.wrapping_add(u64::from(offset)));
-                let resolved =
-                    self.resolve(warp, common, 1 << lane, pc, from, &place, 1, Use::Read);
+                let resolved = self.resolve(at, 1 << lane, from, &place, 1, Use::Read);
                 if resolved.ok != 0 {
                     // SAFETY: the access was resolved for one byte.
                     data[lane][offset as usize] =
@@ -272,37 +257,23 @@ impl Worker<'_> {
                 }
             }
         }
-        let resolved = self.shared(
-            warp,
-            common,
-            m,
-            pc,
-            &targets,
-            bytes,
-            Use::Write,
-            Manner::Pending,
-        );
+        let resolved = self.shared(at, m, &targets, bytes, Use::Write, Manner::Pending);
         if resolved.ok != 0 {
-            warp.copies
+            at.warp
+                .copies
                 .issue(resolved.ok, bytes, targets.map(|t| t as u32), data);
         }
     }
 
-    pub(super) fn wait(
-        &mut self,
-        warp: &mut Warp,
-        common: &mut Common,
-        m: u32,
-        pending: Option<u32>,
-    ) {
-        let id = warp.id;
-        warp.copies.wait(m, pending, |copy, due| {
+    pub(super) fn wait(&mut self, at: &mut Issue<'_>, m: u32, pending: Option<u32>) {
+        let id = at.warp.id;
+        at.warp.copies.wait(m, pending, |copy, due| {
             for lane in lanes(due) {
                 // Whatever is wrong with the place was found when the copy was issued.
-                common
+                at.common
                     .shared
                     .note_write(id, copy.to[lane], copy.bytes, Manner::Landing);
-                common
+                at.common
                     .shared
                     .write(copy.to[lane], &copy.data[lane][..copy.bytes as usize]);
             }

@@ -1,10 +1,9 @@
-//! Matrix instructions: tiles and fragments between memory and the registers of a whole warp.
+//! Matrix instructions: tiles and fragments between memory and the registers of a whole at.warp.
 
 use super::{
     access::{Use, fetch, put},
-    block::{Common, Warp},
     lanes::{FULL, LANES, lanes},
-    step::Worker,
+    step::{Issue, Worker},
 };
 use crate::{
     check::Kind,
@@ -17,32 +16,29 @@ const MOST: usize = 16;
 
 impl Worker<'_> {
     /// Matrix instructions belong to the warp: every lane must be there.
-    fn check_whole(&mut self, warp: &Warp, common: &Common, m: u32, pc: u32) {
+    fn check_whole(&mut self, at: &Issue<'_>, m: u32) {
         if m != FULL {
             let lane = m.trailing_zeros() as usize;
             self.reports
-                .add(Kind::DivergentWarp, pc, warp.who(common, lane), || {
+                .add(Kind::DivergentWarp, at.pc, at.who(lane), || {
                     format!("a matrix instruction is executed by lanes {m:#010x}, not by all")
                 });
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "who, where, what and how")]
     pub(super) fn load_matrix(
         &mut self,
-        warp: &mut Warp,
-        common: &mut Common,
+        at: &mut Issue<'_>,
         m: u32,
-        pc: u32,
         access: &Access,
         d: List,
         transposed: bool,
     ) {
-        self.check_whole(warp, common, m, pc);
-        let addresses = self.addresses(&warp.registers, access);
+        self.check_whole(at, m);
+        let addresses = self.addresses(&at.warp.registers, access);
         // Only the lanes that give rows read: eight for each tile.
         let givers = FULL >> (LANES as u32 - 8 * d.len);
-        let resolved = self.resolve(warp, common, givers, pc, access, &addresses, 16, Use::Read);
+        let resolved = self.resolve(at, givers, access, &addresses, 16, Use::Read);
         let list = &self.machine.code.lists[d.start as usize..][..d.len as usize];
         for (tile, &reg) in list.iter().enumerate() {
             let mut rows = [[0u8; 16]; 8];
@@ -58,28 +54,25 @@ impl Worker<'_> {
                 }
             }
             let values = transfer::load(&rows, transposed);
-            warp.registers.set(m, reg, |lane| values[lane]);
+            at.warp.registers.set(m, reg, |lane| values[lane]);
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "who, where, what and how")]
     pub(super) fn store_matrix(
         &mut self,
-        warp: &mut Warp,
-        common: &mut Common,
+        at: &mut Issue<'_>,
         m: u32,
-        pc: u32,
         access: &Access,
         a: List,
         transposed: bool,
     ) {
-        self.check_whole(warp, common, m, pc);
-        let addresses = self.addresses(&warp.registers, access);
+        self.check_whole(at, m);
+        let addresses = self.addresses(&at.warp.registers, access);
         let givers = FULL >> (LANES as u32 - 8 * a.len);
-        let resolved = self.resolve(warp, common, givers, pc, access, &addresses, 16, Use::Write);
+        let resolved = self.resolve(at, givers, access, &addresses, 16, Use::Write);
         let list = &self.machine.code.lists[a.start as usize..][..a.len as usize];
         for (tile, &reg) in list.iter().enumerate() {
-            let rows = transfer::store(warp.registers.row::<u32>(reg), transposed);
+            let rows = transfer::store(at.warp.registers.row::<u32>(reg), transposed);
             for (row, bytes) in rows.iter().enumerate() {
                 let lane = 8 * tile + row;
                 if resolved.ok >> lane & 1 == 1 {
@@ -93,22 +86,14 @@ impl Worker<'_> {
         }
     }
 
-    pub(super) fn mma(
-        &mut self,
-        warp: &mut Warp,
-        common: &Common,
-        m: u32,
-        pc: u32,
-        kind: u32,
-        [d, a, b, c]: [List; 4],
-    ) {
-        self.check_whole(warp, common, m, pc);
+    pub(super) fn mma(&mut self, at: &mut Issue<'_>, m: u32, kind: u32, [d, a, b, c]: [List; 4]) {
+        self.check_whole(at, m);
         let code = self.machine.code;
         let kind = &code.products[kind as usize];
         let list = |list: List| &code.lists[list.start as usize..][..list.len as usize];
         let (d, a, b, c) = (list(d), list(a), list(b), list(c));
         let mut result = [[0u64; LANES]; MOST];
-        let r = &warp.registers;
+        let r = &at.warp.registers;
         let narrow = |regs: &[Reg], register: usize, lane: usize| {
             u64::from(r.row::<u32>(regs[register])[lane])
         };
@@ -122,7 +107,7 @@ impl Worker<'_> {
                 write,
             );
             for (register, &reg) in d.iter().enumerate() {
-                warp.registers.set(m, reg, |lane| result[register][lane]);
+                at.warp.registers.set(m, reg, |lane| result[register][lane]);
             }
         } else {
             kind.run(
@@ -132,30 +117,28 @@ impl Worker<'_> {
                 write,
             );
             for (register, &reg) in d.iter().enumerate() {
-                warp.registers
+                at.warp
+                    .registers
                     .set(m, reg, |lane| result[register][lane] as u32);
             }
         }
     }
 
     /// Loads or stores a fragment of wmma, an element of each lane at a time.
-    #[expect(clippy::too_many_arguments, reason = "who, where, what and how")]
     pub(super) fn fragment(
         &mut self,
-        warp: &mut Warp,
-        common: &mut Common,
+        at: &mut Issue<'_>,
         m: u32,
-        pc: u32,
         (fragment, stride): (u32, Reg),
         access: &Access,
         list: List,
         load: bool,
     ) {
-        self.check_whole(warp, common, m, pc);
+        self.check_whole(at, m);
         let code = self.machine.code;
         let (fragment, row_major) = code.fragments[fragment as usize];
-        let bases = self.addresses(&warp.registers, access);
-        let stride = *warp.registers.row::<u32>(stride);
+        let bases = self.addresses(&at.warp.registers, access);
+        let stride = *at.warp.registers.row::<u32>(stride);
         let (size, bits) = (access.size, access.size * 8);
         for (register, &reg) in code.lists[list.start as usize..][..list.len as usize]
             .iter()
@@ -164,9 +147,9 @@ impl Worker<'_> {
             let mut words = [0u64; LANES];
             if !load {
                 words = if size == 8 {
-                    *warp.registers.row::<u64>(reg)
+                    *at.warp.registers.row::<u64>(reg)
                 } else {
-                    warp.registers.row::<u32>(reg).map(u64::from)
+                    at.warp.registers.row::<u32>(reg).map(u64::from)
                 };
             }
             for index in 0..fragment.element.per_register() {
@@ -181,7 +164,7 @@ impl Worker<'_> {
                     bases[lane].wrapping_add(element * u64::from(size))
                 });
                 let usage = if load { Use::Read } else { Use::Write };
-                let resolved = self.resolve(warp, common, m, pc, access, &addresses, size, usage);
+                let resolved = self.resolve(at, m, access, &addresses, size, usage);
                 let shift = index as u32 * bits;
                 for lane in lanes(resolved.ok) {
                     // SAFETY: the access was resolved for one element.
@@ -195,9 +178,9 @@ impl Worker<'_> {
                 }
             }
             if load && size == 8 {
-                warp.registers.set(m, reg, |lane| words[lane]);
+                at.warp.registers.set(m, reg, |lane| words[lane]);
             } else if load {
-                warp.registers.set(m, reg, |lane| words[lane] as u32);
+                at.warp.registers.set(m, reg, |lane| words[lane] as u32);
             }
         }
     }

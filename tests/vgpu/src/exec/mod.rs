@@ -103,7 +103,7 @@ const TURN: u64 = 1 << 14;
 const LIMIT: u64 = 1 << 36;
 
 /// The same while nothing in the launch stores, updates, passes a barrier or ends: a loop that waits for nothing.
-const QUIET_LIMIT: u64 = 1 << 25;
+const QUIET_LIMIT: u64 = 1 << 29;
 
 /// Bytes of the workspace through which the blocks of a cooperative launch meet.
 const WORKSPACE: u64 = 256;

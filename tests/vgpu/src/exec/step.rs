@@ -4,7 +4,7 @@ use super::{
     Machine,
     block::{Call, Common, Path, Status, Warp},
     lanes::{FULL, LANES, lanes},
-    report::Reports,
+    report::{Reports, Who},
 };
 use crate::{
     check::Kind,
@@ -26,6 +26,20 @@ pub(super) struct Worker<'a> {
     pub effects: u64,
     /// What blocks printed.
     pub printed: Vec<(u64, String)>,
+}
+
+/// An instruction that a warp executes, and where.
+pub(super) struct Issue<'w> {
+    pub warp: &'w mut Warp,
+    pub common: &'w mut Common,
+    pub pc: u32,
+}
+
+impl Issue<'_> {
+    /// A lane, as a thread of its block.
+    pub(super) fn who(&self, lane: usize) -> Who {
+        self.warp.who(self.common, lane)
+    }
 }
 
 impl<'a> Worker<'a> {
@@ -135,19 +149,19 @@ impl<'a> Worker<'a> {
                 }
                 _ => {
                     warp.path.pc = pc + 1;
-                    self.other(warp, common, m, pc, &inst.op);
+                    self.other(&mut Issue { warp, common, pc }, m, &inst.op);
                 }
             }
         }
     }
 
     /// Everything that is neither arithmetic nor control flow.
-    fn other(&mut self, warp: &mut Warp, common: &mut Common, m: u32, pc: u32, op: &Op) {
+    fn other(&mut self, at: &mut Issue<'_>, m: u32, op: &Op) {
         match *op {
-            Op::Load { access, d, fill } => self.load(warp, common, m, pc, &access, d, fill),
+            Op::Load { access, d, fill } => self.load(at, m, &access, d, fill),
             Op::Store { access, a } => {
                 self.effects += 1;
-                self.store(warp, common, m, pc, &access, a);
+                self.store(at, m, &access, a);
             }
             Op::Atom {
                 op,
@@ -158,22 +172,21 @@ impl<'a> Worker<'a> {
                 b,
             } => {
                 // A failed exchange changes nothing: a lock that is waited for is no progress.
-                self.effects +=
-                    u64::from(self.atomic(warp, common, m, pc, &access, (op, ty), [d, a, b]));
+                self.effects += u64::from(self.atomic(at, m, &access, (op, ty), [d, a, b]));
             }
             Op::CopyAsync {
                 to,
                 from,
                 source_bytes,
-            } => self.copy(warp, common, m, pc, (&to, &from), source_bytes),
-            Op::CommitGroup => warp.copies.commit(m),
-            Op::WaitGroup { pending } => self.wait(warp, common, m, pending),
-            Op::Fence { device } => common.stand.fenced |= device,
-            Op::Special { d, which, wide } => self.special(warp, common, m, d, which, wide),
+            } => self.copy(at, m, (&to, &from), source_bytes),
+            Op::CommitGroup => at.warp.copies.commit(m),
+            Op::WaitGroup { pending } => self.wait(at, m, pending),
+            Op::Fence { device } => at.common.stand.fenced |= device,
+            Op::Special { d, which, wide } => self.special(at.warp, at.common, m, d, which, wide),
             Op::WarpSync { mask } => {
-                let named = warp.registers.row::<u32>(mask);
+                let named = at.warp.registers.row::<u32>(mask);
                 let named = lanes(m).map(|i| named[i]).collect::<Vec<_>>();
-                self.check_members(warp, common, m, pc, "the mask", &named);
+                self.check_members(at, m, "the mask", &named);
             }
             Op::Shuffle {
                 mode,
@@ -184,7 +197,7 @@ impl<'a> Worker<'a> {
                 c,
                 mask,
             } => {
-                self.shuffle(warp, common, m, pc, mode, [d, p, a, b, c, mask]);
+                self.shuffle(at, m, mode, [d, p, a, b, c, mask]);
             }
             Op::Vote {
                 mode,
@@ -192,7 +205,7 @@ impl<'a> Worker<'a> {
                 d,
                 a,
                 mask,
-            } => self.vote(warp, common, m, pc, mode, negate, [d, a, mask]),
+            } => self.vote(at, m, mode, negate, [d, a, mask]),
             Op::Match {
                 all,
                 wide,
@@ -200,40 +213,40 @@ impl<'a> Worker<'a> {
                 p,
                 a,
                 mask,
-            } => self.matching(warp, common, m, pc, all, wide, [d, p, a, mask]),
+            } => self.matching(at, m, all, wide, [d, p, a, mask]),
             Op::Redux {
                 op,
                 signed,
                 d,
                 a,
                 mask,
-            } => self.redux(warp, common, m, pc, op, signed, [d, a, mask]),
-            Op::ActiveMask { d } => warp.registers.set(m, d, |_| m),
-            Op::Elect { d, p, mask } => self.elect(warp, common, m, pc, [d, p, mask]),
+            } => self.redux(at, m, op, signed, [d, a, mask]),
+            Op::ActiveMask { d } => at.warp.registers.set(m, d, |_| m),
+            Op::Elect { d, p, mask } => self.elect(at, m, [d, p, mask]),
             Op::IsSpace { space, d, a } => {
-                let bits = warp.registers.test2(a, a, |address: u64, _| {
+                let bits = at.warp.registers.test2(a, a, |address: u64, _| {
                     super::access::space_of(address) == space
                 });
-                warp.registers.set_predicate(m, d, bits);
+                at.warp.registers.set_predicate(m, d, bits);
             }
             Op::LoadMatrix {
                 access,
                 d,
                 transposed,
-            } => self.load_matrix(warp, common, m, pc, &access, d, transposed),
+            } => self.load_matrix(at, m, &access, d, transposed),
             Op::StoreMatrix {
                 access,
                 a,
                 transposed,
-            } => self.store_matrix(warp, common, m, pc, &access, a, transposed),
-            Op::Mma { kind, d, a, b, c } => self.mma(warp, common, m, pc, kind, [d, a, b, c]),
+            } => self.store_matrix(at, m, &access, a, transposed),
+            Op::Mma { kind, d, a, b, c } => self.mma(at, m, kind, [d, a, b, c]),
             Op::LoadFragment {
                 fragment,
                 access,
                 stride,
                 d,
             } => {
-                self.fragment(warp, common, m, pc, (fragment, stride), &access, d, true);
+                self.fragment(at, m, (fragment, stride), &access, d, true);
             }
             Op::StoreFragment {
                 fragment,
@@ -241,13 +254,13 @@ impl<'a> Worker<'a> {
                 stride,
                 a,
             } => {
-                self.fragment(warp, common, m, pc, (fragment, stride), &access, a, false);
+                self.fragment(at, m, (fragment, stride), &access, a, false);
             }
             Op::Print {
                 format,
                 arguments,
                 result,
-            } => self.print(warp, common, m, format, arguments, result),
+            } => self.print(at.warp, at.common, m, format, arguments, result),
             Op::Nop
             | Op::Alu(_)
             | Op::Branch { .. }

@@ -1,9 +1,8 @@
 //! Instructions by which the lanes of a warp talk to each other.
 
 use super::{
-    block::{Common, Warp},
     lanes::{FULL, LANES, lanes},
-    step::Worker,
+    step::{Issue, Worker},
 };
 use crate::{
     check::Kind,
@@ -13,27 +12,19 @@ use crate::{
 impl Worker<'_> {
     /// Checks the member masks that the active lanes give, in the order of the lanes: each lane must name itself, and
     /// no lane that is elsewhere. Lanes that have exited may be named.
-    pub(super) fn check_members(
-        &mut self,
-        warp: &Warp,
-        common: &Common,
-        m: u32,
-        pc: u32,
-        what: &str,
-        named: &[u32],
-    ) {
+    pub(super) fn check_members(&mut self, at: &Issue<'_>, m: u32, what: &str, named: &[u32]) {
         for (lane, &mask) in lanes(m).zip(named) {
-            let missing = mask & warp.live & !m;
+            let missing = mask & at.warp.live & !m;
             if missing != 0 {
                 self.reports
-                    .add(Kind::DivergentWarp, pc, warp.who(common, lane), || {
+                    .add(Kind::DivergentWarp, at.pc, at.who(lane), || {
                         format!(
                             "{what} {mask:#010x} names lanes {missing:#010x}, which are elsewhere"
                         )
                     });
             } else if mask >> lane & 1 == 0 {
                 self.reports
-                    .add(Kind::DivergentWarp, pc, warp.who(common, lane), || {
+                    .add(Kind::DivergentWarp, at.pc, at.who(lane), || {
                         format!("{what} {mask:#010x} does not name lane {lane}, which executes it")
                     });
             }
@@ -41,36 +32,27 @@ impl Worker<'_> {
     }
 
     /// The member mask of each lane, checked.
-    fn members(
-        &mut self,
-        warp: &Warp,
-        common: &Common,
-        m: u32,
-        pc: u32,
-        mask: Reg,
-    ) -> [u32; LANES] {
-        let named = *warp.registers.row::<u32>(mask);
+    fn members(&mut self, at: &Issue<'_>, m: u32, mask: Reg) -> [u32; LANES] {
+        let named = *at.warp.registers.row::<u32>(mask);
         let first = named[m.trailing_zeros() as usize];
         // One comparison settles the usual case: all lanes there, all naming all.
-        let usual = m == warp.live && lanes(m).all(|i| named[i] == first) && first & m == m;
+        let usual = m == at.warp.live && lanes(m).all(|i| named[i] == first) && first & m == m;
         if !usual {
             let list: Vec<u32> = lanes(m).map(|i| named[i]).collect();
-            self.check_members(warp, common, m, pc, "the member mask", &list);
+            self.check_members(at, m, "the member mask", &list);
         }
         named
     }
 
     pub(super) fn shuffle(
         &mut self,
-        warp: &mut Warp,
-        common: &Common,
+        at: &mut Issue<'_>,
         m: u32,
-        pc: u32,
         mode: ShuffleMode,
         [d, p, a, b, c, mask]: [Reg; 6],
     ) {
-        self.members(warp, common, m, pc, mask);
-        let r = &warp.registers;
+        self.members(at, m, mask);
+        let r = &at.warp.registers;
         let (a, b, c) = (*r.row::<u32>(a), *r.row::<u32>(b), *r.row::<u32>(c));
         let mut result = [0; LANES];
         let mut valid = 0;
@@ -99,31 +81,28 @@ impl Worker<'_> {
             };
             valid |= u32::from(inside) << lane;
             if m >> source & 1 == 0 {
-                self.reports.add(Kind::DivergentWarp, pc, warp.who(common, lane), || {
+                self.reports.add(Kind::DivergentWarp, at.pc, at.who(lane), || {
                     format!("lane {lane} reads the register of lane {source}, which does not take part")
                 });
             }
             result[lane] = a[source];
         }
-        warp.registers.set(m, d, |i| result[i]);
-        warp.registers.set_predicate(m, p, valid);
+        at.warp.registers.set(m, d, |i| result[i]);
+        at.warp.registers.set_predicate(m, p, valid);
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the operands of the instruction")]
     pub(super) fn vote(
         &mut self,
-        warp: &mut Warp,
-        common: &Common,
+        at: &mut Issue<'_>,
         m: u32,
-        pc: u32,
         mode: VoteMode,
         negate: bool,
         [d, a, mask]: [Reg; 3],
     ) {
-        let members = self.members(warp, common, m, pc, mask);
-        let votes = (warp.registers.predicate(a) ^ if negate { FULL } else { 0 }) & m;
+        let members = self.members(at, m, mask);
+        let votes = (at.warp.registers.predicate(a) ^ if negate { FULL } else { 0 }) & m;
         if mode == VoteMode::Ballot {
-            warp.registers.set(m, d, |i| votes & members[i]);
+            at.warp.registers.set(m, d, |i| votes & members[i]);
             return;
         }
         let mut result = 0;
@@ -137,25 +116,22 @@ impl Worker<'_> {
             };
             result |= u32::from(value) << lane;
         }
-        warp.registers.set_predicate(m, d, result);
+        at.warp.registers.set_predicate(m, d, result);
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the operands of the instruction")]
     pub(super) fn matching(
         &mut self,
-        warp: &mut Warp,
-        common: &Common,
+        at: &mut Issue<'_>,
         m: u32,
-        pc: u32,
         all: bool,
         wide: bool,
         [d, p, a, mask]: [Reg; 4],
     ) {
-        let members = self.members(warp, common, m, pc, mask);
+        let members = self.members(at, m, mask);
         let values: [u64; LANES] = if wide {
-            *warp.registers.row::<u64>(a)
+            *at.warp.registers.row::<u64>(a)
         } else {
-            warp.registers.row::<u32>(a).map(u64::from)
+            at.warp.registers.row::<u32>(a).map(u64::from)
         };
         let mut result = [0; LANES];
         let mut same = 0;
@@ -168,25 +144,22 @@ impl Worker<'_> {
             result[lane] = if all && !complete { 0 } else { equal };
             same |= u32::from(complete) << lane;
         }
-        warp.registers.set(m, d, |i| result[i]);
+        at.warp.registers.set(m, d, |i| result[i]);
         if p != NONE {
-            warp.registers.set_predicate(m, p, same);
+            at.warp.registers.set_predicate(m, p, same);
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the operands of the instruction")]
     pub(super) fn redux(
         &mut self,
-        warp: &mut Warp,
-        common: &Common,
+        at: &mut Issue<'_>,
         m: u32,
-        pc: u32,
         op: AtomOp,
         signed: bool,
         [d, a, mask]: [Reg; 3],
     ) {
-        let members = self.members(warp, common, m, pc, mask);
-        let values = *warp.registers.row::<u32>(a);
+        let members = self.members(at, m, mask);
+        let values = *at.warp.registers.row::<u32>(a);
         let fold = |x: u32, y: u32| match op {
             AtomOp::Min if signed => (x as i32).min(y as i32) as u32,
             AtomOp::Max if signed => (x as i32).max(y as i32) as u32,
@@ -205,23 +178,16 @@ impl Worker<'_> {
                 .reduce(fold)
                 .unwrap_or(values[lane]);
         }
-        warp.registers.set(m, d, |i| result[i]);
+        at.warp.registers.set(m, d, |i| result[i]);
     }
 
-    pub(super) fn elect(
-        &mut self,
-        warp: &mut Warp,
-        common: &Common,
-        m: u32,
-        pc: u32,
-        [d, p, mask]: [Reg; 3],
-    ) {
-        let members = self.members(warp, common, m, pc, mask);
+    pub(super) fn elect(&mut self, at: &mut Issue<'_>, m: u32, [d, p, mask]: [Reg; 3]) {
+        let members = self.members(at, m, mask);
         let leader = |lane: usize| (members[lane] & m).trailing_zeros().min(31);
         let elected = lanes(m)
             .filter(|&i| leader(i) == i as u32)
             .fold(0, |bits, i| bits | 1 << i);
-        warp.registers.set(m, d, leader);
-        warp.registers.set_predicate(m, p, elected);
+        at.warp.registers.set(m, d, leader);
+        at.warp.registers.set_predicate(m, p, elected);
     }
 }
