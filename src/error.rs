@@ -161,7 +161,7 @@ pub enum Error {
     /// A kernel could not be launched or did not run to its end.
     #[error("kernel {kernel} failed ({shape}; {geometry}): {why}")]
     Kernel {
-        /// Its symbol. When the failure came to light later, the last that was launched.
+        /// Its symbol; the last that was launched, when the failure came to light later.
         kernel: String,
         /// The shapes it was given.
         shape: String,

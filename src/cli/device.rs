@@ -1,27 +1,35 @@
 //! From `--device` and `--threads` to an engine.
 
 use muso::engine::{AnyEngine, CpuEngine};
+use muso::pipeline::bench::{BenchReport, Group};
 use muso::{Error, Result};
 
 use super::Common;
+use super::progress::Bar;
 
 /// The engine that was asked for.
 pub(super) fn engine(common: &Common) -> Result<AnyEngine> {
     let threads = threads(common)?;
-    match asked(common)? {
+    match ordinal(common)? {
         None => Ok(CpuEngine::new(Some(threads))?.into()),
-        Some(ordinal) => cuda(ordinal).map_err(|error| match error {
-            Error::Unavailable { why, .. } => Error::Unavailable {
-                device: common.device.clone(),
-                why,
-            },
-            other => other,
+        Some(ordinal) => cuda(common, ordinal),
+    }
+}
+
+/// Measures operations on the device that was asked for.
+pub(super) fn bench(common: &Common, groups: &[Group], bar: &mut Bar) -> Result<BenchReport> {
+    match ordinal(common)? {
+        None => Err(Error::Parameter {
+            name: "--device",
+            value: common.device.clone(),
+            expected: "cuda or cuda:N; on the CPU `cargo bench` measures".into(),
         }),
+        Some(ordinal) => cuda_bench(common, ordinal, groups, bar),
     }
 }
 
 /// The number of the CUDA device that `--device` names; none for the processor.
-pub(super) fn asked(common: &Common) -> Result<Option<usize>> {
+pub(super) fn ordinal(common: &Common) -> Result<Option<usize>> {
     let name = common.device.as_str();
     match (name, name.strip_prefix("cuda:").map(str::parse::<u32>)) {
         ("cpu", _) => Ok(None),
@@ -50,27 +58,58 @@ pub(super) fn threads(common: &Common) -> Result<usize> {
 }
 
 #[cfg(feature = "cuda")]
-fn cuda(ordinal: usize) -> Result<AnyEngine> {
-    Ok(muso::engine::CudaEngine::new(&context(ordinal)?)?.into())
+fn cuda(common: &Common, ordinal: usize) -> Result<AnyEngine> {
+    Ok(muso::engine::CudaEngine::new(&context(common, ordinal)?)?.into())
 }
 
-#[cfg(not(feature = "cuda"))]
-fn cuda(_: usize) -> Result<AnyEngine> {
-    Err(Error::Unavailable {
-        device: "cuda".into(),
-        why: format!("built without feature `cuda`; {}", driver()),
+#[cfg(feature = "cuda")]
+fn cuda_bench(
+    common: &Common,
+    ordinal: usize,
+    groups: &[Group],
+    bar: &mut Bar,
+) -> Result<BenchReport> {
+    muso::pipeline::bench::cuda::run(&context(common, ordinal)?, groups, bar)
+}
+
+/// Opens a CUDA device; errors name it as the user did.
+#[cfg(feature = "cuda")]
+pub(super) fn context(common: &Common, ordinal: usize) -> Result<muso::gpu::Context> {
+    use muso::gpu::{Context, Driver};
+
+    let opened = Driver::from_environment().and_then(|driver| Context::new(&driver, ordinal));
+    opened.map_err(|error| match error {
+        Error::Unavailable { why, .. } => unavailable(common, why),
+        other => other,
     })
 }
 
-/// Opens a CUDA device.
-#[cfg(feature = "cuda")]
-pub(super) fn context(ordinal: usize) -> Result<muso::gpu::Context> {
-    muso::gpu::Context::new(&muso::gpu::Driver::from_environment()?, ordinal)
+#[cfg(not(feature = "cuda"))]
+fn cuda(common: &Common, _: usize) -> Result<AnyEngine> {
+    Err(unavailable(common, why_no_cuda()))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn cuda_bench(common: &Common, _: usize, _: &[Group], _: &mut Bar) -> Result<BenchReport> {
+    Err(unavailable(common, why_no_cuda()))
+}
+
+fn unavailable(common: &Common, why: String) -> Error {
+    Error::Unavailable {
+        device: common.device.clone(),
+        why,
+    }
+}
+
+/// Why there is no CUDA in this build, and whether it would be worth having one that has.
+#[cfg(not(feature = "cuda"))]
+pub(super) fn why_no_cuda() -> String {
+    format!("built without feature `cuda`; {}", driver())
 }
 
 /// Whether an NVIDIA driver is there, without loading it: loading runs its code.
 #[cfg(not(feature = "cuda"))]
-pub(super) fn driver() -> String {
+fn driver() -> String {
     if let Ok(version) = std::fs::read_to_string("/proc/driver/nvidia/version") {
         let line = version.lines().next().unwrap_or_default().trim().to_owned();
         return format!("the machine has a driver ({line})");

@@ -23,7 +23,7 @@ fn instruction_sets() -> Vec<(&'static str, bool)> {
 pub(super) fn run(common: &Common) -> anyhow::Result<()> {
     // A doctor who falls ill over a missing device is of no use: it looks at the CPU and reports on the rest.
     let engine = CpuEngine::new(Some(device::threads(common)?))?;
-    let cuda = cuda(device::asked(common).ok().flatten().unwrap_or(0));
+    let cuda = cuda(common);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let sets = instruction_sets();
     let listed = |present: bool| {
@@ -116,8 +116,8 @@ struct Cuda {
 }
 
 #[cfg(not(feature = "cuda"))]
-fn cuda(_: usize) -> Cuda {
-    let why = format!("built without feature `cuda`; {}", device::driver());
+fn cuda(_: &Common) -> Cuda {
+    let why = device::why_no_cuda();
     Cuda {
         json: json!({ "name": "cuda", "available": false, "why": why }),
         state: format!("not available: {why}"),
@@ -126,10 +126,11 @@ fn cuda(_: usize) -> Cuda {
 }
 
 #[cfg(feature = "cuda")]
-fn cuda(ordinal: usize) -> Cuda {
+fn cuda(common: &Common) -> Cuda {
     use muso::gpu::resources;
 
-    let opened = device::context(ordinal);
+    let ordinal = device::ordinal(common).ok().flatten().unwrap_or(0);
+    let opened = device::context(common, ordinal);
     let (json, state) = match &opened {
         Ok(context) => {
             let (major, minor) = context.driver().version();

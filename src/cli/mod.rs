@@ -3,6 +3,7 @@
 //! Exit codes: 0 done; 1 it could not be done (numerical failure); 2 the input is at fault, with one line on standard
 //! error that names what and why; 130 interrupted.
 
+mod bench;
 mod device;
 mod doctor;
 mod head;
@@ -73,6 +74,8 @@ enum Command {
     /// Train, retrain, unlearn with every method and show the gaps
     #[cfg(feature = "nn")]
     Compare(Box<network::CompareArgs>),
+    /// Measure the operations on a GPU against what it can do
+    Bench(bench::BenchArgs),
     /// Tell what this build and machine can do
     Doctor,
 }
@@ -95,6 +98,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Evaluate(args) => network::evaluate(&args, &common),
         #[cfg(feature = "nn")]
         Command::Compare(args) => network::compare(&args, &common),
+        Command::Bench(args) => bench::run(&args, &common),
         Command::Doctor => doctor::run(&common),
     };
     match outcome {

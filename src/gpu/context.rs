@@ -3,13 +3,14 @@
 //! There is no global: whoever computes has been handed a [`Context`]. Clones are the same context. It is the device's
 //! *primary* context, the one that PyTorch, burn and the CUDA runtime use, so that their pointers and streams work here.
 
+use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
+use cudarc::driver::sys::{self, CUdevice_attribute as Attribute, CUresult};
 
-use super::driver::{Driver, check};
-use super::module::{Modules, Target, Technique};
+use super::driver::{Driver, check, describe, is_late};
+use super::module::{Launched, Modules, Target, Technique};
 use super::pool::Pool;
 use crate::error::{Error, Result};
 
@@ -35,10 +36,17 @@ pub struct Properties {
 }
 
 impl Properties {
-    /// f64 operations a second that the multiprocessors can do, a fused multiply-add counted as two. What tensor cores
-    /// add on some devices is not counted: the kernels do not use them.
-    pub fn f64_peak(&self) -> f64 {
-        f64::from(self.multiprocessors) * f64::from(self.f64_lanes) * 2.0 * self.clock
+    /// Operations a second that the units which a technique uses can do, a multiply-add counted as two.
+    pub fn peak(&self, technique: Technique) -> f64 {
+        let (major, minor) = self.capability;
+        let lanes = match technique {
+            Technique::Plain | Technique::Fma => self.f64_lanes,
+            // Data-centre devices before Blackwell have twice the rate in their tensor cores.
+            Technique::Dmma if minor == 0 && (8..=9).contains(&major) => 2 * self.f64_lanes,
+            Technique::Dmma => self.f64_lanes,
+            Technique::Mma => half_lanes(self.capability),
+        };
+        f64::from(self.multiprocessors) * f64::from(lanes) * 2.0 * self.clock
     }
 }
 
@@ -51,6 +59,17 @@ fn f64_lanes((major, minor): (i32, i32)) -> u32 {
         (9, 0) | (10, 0) => 64,
         (6, _) => 4,
         _ => 2,
+    }
+}
+
+/// f16 multiply-adds with f32 sums that the tensor cores of a multiprocessor do in a clock, dense; from the
+/// architectures' white papers.
+fn half_lanes((major, minor): (i32, i32)) -> u32 {
+    match (major, minor) {
+        (8, 0) => 1024,
+        (9, 0) => 2048,
+        (10, _) => 4096,
+        _ => 256,
     }
 }
 
@@ -68,6 +87,8 @@ struct Inner {
     properties: Properties,
     pool: Pool,
     modules: Modules,
+    /// The latest launches, the last one last: a failure that comes to light later is the fault of one of them.
+    latest: Mutex<VecDeque<Launched>>,
 }
 
 // SAFETY: context and module handles may be used by any thread that has bound the context, which every use here does
@@ -123,6 +144,7 @@ impl Context {
             properties,
             pool: Pool::default(),
             modules,
+            latest: Mutex::default(),
         };
         Ok(Self {
             inner: Arc::new(inner),
@@ -187,6 +209,41 @@ impl Context {
         self.bind()?;
         self.inner.pool.trim();
         Ok(())
+    }
+
+    /// Turns what a driver function returned into an error: a kernel's, where the code says that one failed earlier.
+    pub(super) fn check(&self, code: CUresult, doing: &'static str) -> Result<()> {
+        if !is_late(code) {
+            return check(code, doing);
+        }
+        let mut latest = self.latest().clone();
+        let Some(last) = latest.pop_back() else {
+            return check(code, doing);
+        };
+        let before: Vec<&str> = latest.iter().rev().map(Launched::kernel).collect();
+        let mut why = describe(code);
+        if !before.is_empty() {
+            why.push_str("; it came to light later, so it may be one of those before it: ");
+            why.push_str(&before.join(", "));
+        }
+        Err(last.failed(why))
+    }
+
+    /// Remembers a launch, for the message should it turn out to have failed.
+    pub(super) fn remember(&self, launched: Launched) {
+        const KEPT: usize = 4;
+        let mut latest = self.latest();
+        if latest.len() == KEPT {
+            latest.pop_front();
+        }
+        latest.push_back(launched);
+    }
+
+    fn latest(&self) -> MutexGuard<'_, VecDeque<Launched>> {
+        self.inner
+            .latest
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn pool(&self) -> &Pool {

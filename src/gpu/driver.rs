@@ -144,6 +144,22 @@ pub(super) fn check(code: CUresult, doing: &'static str) -> Result<()> {
     }
 }
 
+/// Whether a code says that work queued earlier has failed; any call may return it then, and goes on to.
+pub(super) fn is_late(code: CUresult) -> bool {
+    matches!(
+        code,
+        CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
+            | CUresult::CUDA_ERROR_LAUNCH_TIMEOUT
+            | CUresult::CUDA_ERROR_ASSERT
+            | CUresult::CUDA_ERROR_HARDWARE_STACK_ERROR
+            | CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION
+            | CUresult::CUDA_ERROR_MISALIGNED_ADDRESS
+            | CUresult::CUDA_ERROR_INVALID_ADDRESS_SPACE
+            | CUresult::CUDA_ERROR_INVALID_PC
+            | CUresult::CUDA_ERROR_LAUNCH_FAILED
+    )
+}
+
 /// A code's name and what the driver says of it.
 pub(super) fn describe(code: CUresult) -> String {
     let mut text = std::ptr::null();
@@ -176,10 +192,12 @@ fn preload(path: &Path) -> Result<()> {
             std::mem::forget(library);
             Ok(())
         }
-        Err(error) => Err(unavailable(&format!(
-            "{}: cannot be loaded: {error}",
-            path.display()
-        ))),
+        Err(error) => {
+            // The loader's own words are the cause.
+            let why =
+                std::error::Error::source(&error).map_or(error.to_string(), ToString::to_string);
+            Err(unavailable(&format!("it cannot be loaded: {why}")))
+        }
     }
 }
 

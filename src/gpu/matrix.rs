@@ -11,7 +11,6 @@ use std::marker::PhantomData;
 use cudarc::driver::sys::{self, CUdeviceptr};
 use half::{bf16, f16};
 
-use super::driver::check;
 use super::pool::Block;
 use super::stream::Stream;
 use crate::error::{Error, Result};
@@ -208,7 +207,7 @@ impl<'a, T: Value> ViewMut<'a, T> {
                 stream.raw(),
             )
         };
-        check(code, "clear device memory")
+        stream.context().check(code, "clear device memory")
     }
 }
 

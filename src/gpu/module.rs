@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use cudarc::driver::sys;
 
-use super::driver::describe;
+use super::driver::{describe, is_late};
 use super::matrix::{Value, View};
 use super::stream::Stream;
 use crate::error::{Error, Result};
@@ -146,10 +146,14 @@ pub(super) struct Launched {
 }
 
 impl Launched {
-    pub(super) fn failed(self, why: String) -> Error {
+    pub(super) fn kernel(&self) -> &str {
+        &self.kernel
+    }
+
+    pub(super) fn failed(&self, why: String) -> Error {
         Error::Kernel {
-            kernel: self.kernel,
-            shape: self.shape,
+            kernel: self.kernel.clone(),
+            shape: self.shape.clone(),
             geometry: self.geometry.to_string(),
             why,
         }
@@ -202,11 +206,11 @@ pub(super) unsafe fn launch(
             std::ptr::null_mut(),
         )
     };
-    if code != sys::CUresult::CUDA_SUCCESS {
-        return Err(launched.failed(describe(code)));
+    if code == sys::CUresult::CUDA_SUCCESS || is_late(code) {
+        context.remember(launched);
+        return context.check(code, "launch a kernel");
     }
-    stream.remember(launched);
-    Ok(())
+    Err(launched.failed(describe(code)))
 }
 
 /// The modules of one context.

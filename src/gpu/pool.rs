@@ -12,7 +12,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use cudarc::driver::sys::{self, CUdeviceptr, CUresult};
 
 use super::context::Context;
-use super::driver::check;
 use super::stream::Stream;
 use crate::error::{Error, Result};
 
@@ -127,11 +126,10 @@ fn allocate(bytes: usize) -> std::result::Result<CUdeviceptr, CUresult> {
 }
 
 fn refused(context: &Context, bytes: usize, code: CUresult) -> Error {
-    if code != CUresult::CUDA_ERROR_OUT_OF_MEMORY {
-        return match check(code, "allocate device memory") {
-            Err(error) => error,
-            Ok(()) => unreachable!("a code that is not success"),
-        };
+    if code != CUresult::CUDA_ERROR_OUT_OF_MEMORY
+        && let Err(error) = context.check(code, "allocate device memory")
+    {
+        return error;
     }
     let (free, total) = context.memory().unwrap_or((0, 0));
     Error::DeviceMemory {

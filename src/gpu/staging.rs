@@ -9,7 +9,6 @@ use std::sync::{Mutex, PoisonError};
 use cudarc::driver::sys;
 
 use super::context::Context;
-use super::driver::check;
 use super::matrix::{Value, View, ViewMut};
 use super::stream::{Event, Stream};
 use crate::error::Result;
@@ -39,6 +38,13 @@ struct Slot {
     free: Event,
 }
 
+impl Drop for Slot {
+    fn drop(&mut self) {
+        // The driver does not promise to wait for copies that still use the memory. A failure was reported already.
+        let _ = self.free.synchronize();
+    }
+}
+
 #[derive(Debug)]
 struct Pinned {
     context: Context,
@@ -55,7 +61,7 @@ impl Pinned {
         let mut start = std::ptr::null_mut();
         // SAFETY: a context is current, bound above, and `start` outlives the call.
         let code = unsafe { sys::cuMemHostAlloc(&mut start, bytes, 0) };
-        check(code, "pin host memory")?;
+        context.check(code, "pin host memory")?;
         let start: *mut u8 = start.cast();
         // SAFETY: the driver has just allocated `bytes` bytes there. They are written once so that a slice of them is
         // of initialised memory.
@@ -77,7 +83,8 @@ impl Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         let _ = self.context.bind();
-        // SAFETY: allocated by `cuMemHostAlloc` in `new`; the driver waits for copies that still use it.
+        // SAFETY: allocated by `cuMemHostAlloc` in `new`; whoever owns it has waited for copies (`Slot::drop`,
+        // `Ring::take`).
         let _ = unsafe { sys::cuMemFreeHost(self.start.cast()) };
     }
 }
@@ -161,7 +168,7 @@ impl Staging {
         let mut empty =
             |ring: &mut Ring, (index, first, count): (usize, usize, usize)| -> Result<()> {
                 let slot = &mut ring.slots[index];
-                stream.blame(slot.free.synchronize())?;
+                slot.free.synchronize()?;
                 let bytes = &slot.memory.as_mut_slice()[..count * row_bytes];
                 for (i, row) in bytemuck::cast_slice(bytes).chunks_exact(cols).enumerate() {
                     take(first + i, row);
@@ -225,8 +232,6 @@ fn copy<T: Value>(
     };
     // SAFETY: the view's constructor vouches for the device side; the host side is a slot that `take` found free and
     // large enough for these rows, and it is not touched again before the event that the caller records after this.
-    check(
-        unsafe { sys::cuMemcpy2DAsync_v2(&what, stream.raw()) },
-        "copy a matrix",
-    )
+    let code = unsafe { sys::cuMemcpy2DAsync_v2(&what, stream.raw()) };
+    stream.context().check(code, "copy a matrix")
 }

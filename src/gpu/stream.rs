@@ -1,14 +1,12 @@
 //! Streams and events: what runs in order, and how one order waits for another.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use cudarc::driver::sys;
 
 use super::context::Context;
-use super::driver::check;
-use super::module::Launched;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// A queue of work on the device. Clones are the same queue.
 #[derive(Clone)]
@@ -21,8 +19,6 @@ struct Inner {
     raw: sys::CUstream,
     /// Ours to destroy; a stream of an integrator's is not.
     owned: bool,
-    /// The launch that a failure found later is most likely the fault of.
-    last: Mutex<Option<Launched>>,
 }
 
 // SAFETY: a CUstream is a handle that the driver lets any thread use at any time; `raw` is never changed.
@@ -44,7 +40,7 @@ impl Stream {
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: a context is current, bound above, and `raw` outlives the call.
         let code = unsafe { sys::cuStreamCreate(&mut raw, flags) };
-        check(code, "create a stream")?;
+        context.check(code, "create a stream")?;
         Ok(Self::wrap(context, raw, true))
     }
 
@@ -61,7 +57,6 @@ impl Stream {
             context: context.clone(),
             raw,
             owned,
-            last: Mutex::new(None),
         };
         Self {
             inner: Arc::new(inner),
@@ -81,12 +76,12 @@ impl Stream {
     /// Waits on the host until all work queued so far is done.
     ///
     /// # Errors
-    /// [`Error::Kernel`] when a kernel failed, with the last one that was launched here.
+    /// [`Kernel`](crate::Error::Kernel) when one failed, with the last that was launched.
     pub fn synchronize(&self) -> Result<()> {
         self.context().bind()?;
         // SAFETY: `raw` is a live stream of the context that was bound.
         let code = unsafe { sys::cuStreamSynchronize(self.raw()) };
-        self.blame(check(code, "wait for a stream"))
+        self.context().check(code, "wait for a stream")
     }
 
     /// Marks the end of the work queued so far.
@@ -94,7 +89,7 @@ impl Stream {
         self.context().bind()?;
         // SAFETY: event and stream are live and of one context, by the constructors of both.
         let code = unsafe { sys::cuEventRecord(event.raw, self.raw()) };
-        check(code, "record an event")
+        self.context().check(code, "record an event")
     }
 
     /// Lets work queued from here on wait for what `event` marks.
@@ -102,34 +97,13 @@ impl Stream {
         self.context().bind()?;
         // SAFETY: as in `record`.
         let code = unsafe { sys::cuStreamWaitEvent(self.raw(), event.raw, 0) };
-        check(code, "let a stream wait")
+        self.context().check(code, "let a stream wait")
     }
 
     /// Lets work queued from here on wait for what `other` has queued so far; `event` marks the place.
     pub fn follow(&self, other: &Self, event: &Event) -> Result<()> {
         other.record(event)?;
         self.wait(event)
-    }
-
-    /// Remembers a launch, for the message should it turn out to have failed.
-    pub(super) fn remember(&self, launched: Launched) {
-        *self.last_launch() = Some(launched);
-    }
-
-    /// A failure that came to light while waiting is a kernel's when there was one.
-    pub(super) fn blame(&self, outcome: Result<()>) -> Result<()> {
-        let last = self.last_launch().take();
-        match (outcome, last) {
-            (Err(Error::Driver { why, .. }), Some(launched)) => Err(launched.failed(why)),
-            (outcome, _) => outcome,
-        }
-    }
-
-    fn last_launch(&self) -> std::sync::MutexGuard<'_, Option<Launched>> {
-        self.inner
-            .last
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -178,7 +152,7 @@ impl Event {
         let mut raw = std::ptr::null_mut();
         // SAFETY: a context is current, bound above, and `raw` outlives the call.
         let code = unsafe { sys::cuEventCreate(&mut raw, flags as u32) };
-        check(code, "create an event")?;
+        context.check(code, "create an event")?;
         Ok(Self {
             context: context.clone(),
             raw,
@@ -190,7 +164,7 @@ impl Event {
         self.context.bind()?;
         // SAFETY: `raw` is live: only `drop` destroys it.
         let code = unsafe { sys::cuEventSynchronize(self.raw) };
-        check(code, "wait for an event")
+        self.context.check(code, "wait for an event")
     }
 
     /// Seconds from `start` to this event; both must be timed and reached.
@@ -199,7 +173,7 @@ impl Event {
         let mut milliseconds = 0.0_f32;
         // SAFETY: both events are live, and `milliseconds` outlives the call.
         let code = unsafe { sys::cuEventElapsedTime_v2(&mut milliseconds, start.raw, self.raw) };
-        check(code, "read an event's time")?;
+        self.context.check(code, "read an event's time")?;
         Ok(f64::from(milliseconds) * 1e-3)
     }
 }
