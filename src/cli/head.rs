@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use muso::Error;
 use muso::data::{ForgetSpec, Head, commit_all};
-use muso::engine::Dtype;
+use muso::engine::{AnyEngine, Dtype, Engine};
 use muso::pipeline::head;
 use muso::report::html;
 
@@ -170,6 +170,9 @@ pub(super) fn run(args: &HeadArgs, common: &Common) -> anyhow::Result<()> {
 
     let mut outcome = head::run(&engine, &params, labels.as_mut(), &mut Bar::new())?;
     outcome.report.threads = device::threads(common)?;
+    if !matches!(engine, AnyEngine::Cpu(_)) {
+        outcome.report.device = Some(engine.describe());
+    }
     outcome.report.peak_memory_bytes = peak_memory();
 
     let mut files = Vec::new();

@@ -172,6 +172,9 @@ pub struct HeadReport {
     pub seconds: f64,
     /// Threads in use.
     pub threads: usize,
+    /// The device that computed, where it was not the processor.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
     /// Peak resident memory, where the system tells.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_memory_bytes: Option<u64>,
@@ -186,6 +189,12 @@ fn absent(x: &Option<f64>) -> bool {
 }
 
 impl HeadReport {
+    /// What it ran on: the device, or the threads.
+    pub(super) fn machine(&self) -> String {
+        let threads = || format::plural(self.threads, "thread", "threads");
+        self.device.clone().unwrap_or_else(threads)
+    }
+
     /// The report as pretty-printed JSON with a fixed key order.
     pub fn to_json(&self) -> String {
         // Plain structs with string keys cannot fail to serialise; an empty object is still valid JSON.
@@ -390,11 +399,7 @@ impl HeadReport {
                 "Over the forgotten rows of the file.",
             );
         }
-        let mut run = format!(
-            "{} on {}",
-            format::seconds(self.seconds),
-            format::plural(self.threads, "thread", "threads")
-        );
+        let mut run = format!("{} on {}", format::seconds(self.seconds), self.machine());
         if let Some(peak) = self.peak_memory_bytes {
             run.push_str(&format!(", {} peak memory", format::bytes(peak)));
         }

@@ -232,7 +232,7 @@ pub fn head_page(report: &HeadReport) -> String {
     cards.push(Figure {
         name: "wall time".into(),
         big: format::seconds(report.seconds),
-        sub: format!("on {}", format::plural(report.threads, "thread", "threads")),
+        sub: format!("on {}", report.machine()),
     });
     if let Some(peak) = report.peak_memory_bytes {
         cards.push(Figure {

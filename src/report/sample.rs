@@ -173,6 +173,7 @@ pub(crate) fn head() -> HeadReport {
         ],
         seconds: 7.18,
         threads: 2,
+        device: None,
         peak_memory_bytes: Some(44 << 20),
     }
 }
