@@ -1,4 +1,6 @@
 //! The engine's contract: right to the last digits, and the same bytes for any threads and batches.
+//!
+//! The bodies take the engine and the sizes; here they are given the CPU's, in `gpu` those of a CUDA device.
 
 use half::{bf16, f16};
 use muso::Error;
@@ -50,9 +52,12 @@ fn assert_close(found: &Matrix, a: &Matrix, b: &Matrix, what: &str) {
 
 #[test]
 fn gram_and_cross_match_the_definition_at_every_tile_edge() {
-    let engine = engine();
-    for (case, &d) in SIZES.iter().enumerate() {
-        for n in [1, 255, 256, 257, 600] {
+    check_sums(&engine(), &SIZES, &[1, 255, 256, 257, 600]);
+}
+
+pub(crate) fn check_sums(engine: &impl Engine, sizes: &[usize], rows: &[usize]) {
+    for (case, &d) in sizes.iter().enumerate() {
+        for &n in rows {
             for bias in [false, true] {
                 let z = gaussian(n, d, case as u64);
                 let y = gaussian(n, 1 + case % 10, 99);
@@ -61,7 +66,7 @@ fn gram_and_cross_match_the_definition_at_every_tile_edge() {
                 let zt = full.transpose();
                 let what = format!("n={n} d={d} bias={bias}");
                 let dense = sums(
-                    &engine,
+                    engine,
                     z.as_rows(),
                     bias,
                     y.cols(),
@@ -72,7 +77,7 @@ fn gram_and_cross_match_the_definition_at_every_tile_edge() {
                 assert_close(&dense.cross, &zt, &y, &format!("ZᵀY {what}"));
                 let one_hot =
                     Matrix::from_fn(n, 5, |i, j| f64::from(u8::from(classes[i] == j as i64)));
-                let hard = sums(&engine, z.as_rows(), bias, 5, Targets::Classes(&classes));
+                let hard = sums(engine, z.as_rows(), bias, 5, Targets::Classes(&classes));
                 assert_eq!(hard.gram, dense.gram, "{what}");
                 assert_close(&hard.cross, &zt, &one_hot, &format!("class sums {what}"));
             }
@@ -82,10 +87,13 @@ fn gram_and_cross_match_the_definition_at_every_tile_edge() {
 
 #[test]
 fn products_match_the_definition_at_every_tile_edge() {
-    let engine = engine();
-    for (case, &d) in SIZES.iter().enumerate() {
-        for n in [1, 6, 47, 48, 49, 130] {
-            let c = SIZES[(case * 5 + n) % SIZES.len()];
+    check_products(&engine(), &SIZES, &[1, 6, 47, 48, 49, 130]);
+}
+
+pub(crate) fn check_products(engine: &impl Engine, sizes: &[usize], rows: &[usize]) {
+    for (case, &d) in sizes.iter().enumerate() {
+        for &n in rows {
+            let c = sizes[(case * 5 + n) % sizes.len()];
             let z = gaussian(n, d, case as u64);
             let what = format!("n={n} d={d} c={c}");
             let w = gaussian(d, c, 3);
@@ -121,7 +129,10 @@ fn products_match_the_definition_at_every_tile_edge() {
 
 #[test]
 fn narrow_rows_give_the_very_bytes_of_their_widened_values() {
-    let engine = engine();
+    check_narrow_rows(&engine());
+}
+
+pub(crate) fn check_narrow_rows(engine: &impl Engine) {
     let z = gaussian(200, 37, 8);
     let w = gaussian(38, 5, 9);
     let narrow32: Vec<f32> = z.as_slice().iter().map(|&x| x as f32).collect();
@@ -134,8 +145,8 @@ fn narrow_rows_give_the_very_bytes_of_their_widened_values() {
     ] {
         let wide = rows.to_matrix();
         assert!(relative(&wide, &z) < 1e-2 && relative(&wide, &z) > 0.0);
-        let a = sums(&engine, rows, true, 0, Targets::None);
-        assert_eq!(a, sums(&engine, wide.as_rows(), true, 0, Targets::None));
+        let a = sums(engine, rows, true, 0, Targets::None);
+        assert_eq!(a, sums(engine, wide.as_rows(), true, 0, Targets::None));
         assert_eq!(
             engine.project(rows, &w).unwrap(),
             engine.project(wide.as_rows(), &w).unwrap()
@@ -143,57 +154,64 @@ fn narrow_rows_give_the_very_bytes_of_their_widened_values() {
     }
 }
 
-#[test]
-fn bytes_do_not_depend_on_threads_batches_or_instruction_set() {
-    let (n, d, c) = (2_500, 130, 11);
+/// Everything an engine computes, from rows that come in batches of a length; equal for equal bytes.
+pub(crate) fn everything<E: Engine>(
+    engine: &E,
+    (n, d, c): (usize, usize, usize),
+    batch: usize,
+) -> impl PartialEq + use<E> {
     let z = gaussian(n, d, 1);
     let narrow: Vec<f32> = z.as_slice().iter().map(|&x| x as f32).collect();
     let rows = Rows::new(n, d, narrow.as_slice());
     let y = gaussian(n, c, 2);
-    let run = |engine: &CpuEngine, batch: usize| {
-        let spec = SumsSpec {
-            features: d,
-            bias: true,
-            targets: c,
-        };
-        let mut acc = engine.accumulator(spec).unwrap();
-        for start in (0..n).step_by(batch) {
-            let end = n.min(start + batch);
-            let t = Targets::Values(y.as_rows().slice(start, end));
-            engine
-                .accumulate(&mut acc, rows.slice(start, end), t)
-                .unwrap();
-        }
-        let sums = engine.finish(acc).unwrap();
-        let factor = engine.factor(&sums.gram, 1e-3).unwrap();
-        let w = engine.solve(&factor, &sums.cross).unwrap();
-        let diagonal = engine.inverse_diagonal(&factor).unwrap();
-        let out = engine.project(rows, &w).unwrap();
-        let kernel = engine
-            .kernel_matrix(rows.slice(0, 333), rows.slice(100, 300), true)
-            .unwrap();
-        let back = engine.pull_back(rows, &out, true).unwrap();
-        (sums, w, diagonal, out, kernel, back)
+    let spec = SumsSpec {
+        features: d,
+        bias: true,
+        targets: c,
     };
-    let wanted = run(&CpuEngine::new(Some(1)).unwrap(), n);
+    let mut acc = engine.accumulator(spec).unwrap();
+    for start in (0..n).step_by(batch) {
+        let end = n.min(start + batch);
+        let t = Targets::Values(y.as_rows().slice(start, end));
+        engine
+            .accumulate(&mut acc, rows.slice(start, end), t)
+            .unwrap();
+    }
+    let sums = engine.finish(acc).unwrap();
+    let factor = engine.factor(&sums.gram, 1e-3).unwrap();
+    let w = engine.solve(&factor, &sums.cross).unwrap();
+    let diagonal = engine.inverse_diagonal(&factor).unwrap();
+    let out = engine.project(rows, &w).unwrap();
+    let kernel = engine
+        .kernel_matrix(rows.slice(0, n / 7), rows.slice(n / 25, n / 8), true)
+        .unwrap();
+    let back = engine.pull_back(rows, &out, true).unwrap();
+    (sums, w, diagonal, out, kernel, back)
+}
+
+#[test]
+fn bytes_do_not_depend_on_threads_batches_or_instruction_set() {
+    let shape = (2_500, 130, 11);
+    let wanted = everything(&CpuEngine::new(Some(1)).unwrap(), shape, 2_500);
     for threads in [1, 2, 3, 7] {
         let engine = CpuEngine::new(Some(threads)).unwrap();
         for batch in [1, 100, 256, 999] {
             assert!(
-                run(&engine, batch) == wanted,
+                everything(&engine, shape, batch) == wanted,
                 "{threads} threads, batches of {batch}"
             );
         }
     }
     let portable = CpuEngine::new(Some(2)).unwrap().portable();
-    assert!(run(&portable, 500) == wanted, "portable kernels");
+    assert!(
+        everything(&portable, shape, 500) == wanted,
+        "portable kernels"
+    );
 }
 
-#[test]
-fn factor_and_solve_match_gaussian_elimination() {
-    let engine = engine();
-    for (case, &n) in SIZES.iter().enumerate() {
-        for c in [1, 8, 9, 20] {
+pub(crate) fn check_factor_and_solve(engine: &impl Engine, sizes: &[usize], columns: &[usize]) {
+    for (case, &n) in sizes.iter().enumerate() {
+        for &c in columns {
             let z = gaussian(n + 3, n, case as u64);
             let a = matmul(&z.transpose(), &z);
             let ridge = 0.5;
@@ -221,6 +239,12 @@ fn factor_and_solve_match_gaussian_elimination() {
             }
         }
     }
+}
+
+#[test]
+fn factor_and_solve_match_gaussian_elimination() {
+    let engine = engine();
+    check_factor_and_solve(&engine, &SIZES, &[1, 8, 9, 20]);
     // Several blocks and a group of panels in the diagonal.
     let z = gaussian(700, 601, 5);
     let a = matmul(&z.transpose(), &z);
@@ -259,7 +283,10 @@ fn sums_over_several_rounds_match_the_definition() {
 
 #[test]
 fn picked_rows_are_those_rows() {
-    let engine = engine();
+    check_picked_rows(&engine());
+}
+
+pub(crate) fn check_picked_rows(engine: &impl Engine) {
     let z = gaussian(300, 33, 41);
     let narrow: Vec<f32> = z.as_slice().iter().map(|&x| x as f32).collect();
     let rows = Rows::new(300, 33, narrow.as_slice());
@@ -270,10 +297,10 @@ fn picked_rows_are_those_rows() {
         rows.pick(&picks).slice(5, 40).to_matrix(),
         copied.as_rows().slice(5, 40).to_matrix()
     );
-    let direct = sums(&engine, rows.pick(&picks), true, 0, Targets::None);
+    let direct = sums(engine, rows.pick(&picks), true, 0, Targets::None);
     assert_eq!(
         direct,
-        sums(&engine, copied.as_rows(), true, 0, Targets::None)
+        sums(engine, copied.as_rows(), true, 0, Targets::None)
     );
     let w = gaussian(34, 4, 42);
     let projected = engine.project(rows.pick(&picks), &w).unwrap();
@@ -296,8 +323,11 @@ fn norms_of_extreme_entries() {
 
 #[test]
 fn a_failed_pivot_is_named() {
-    let engine = engine();
-    for bad in [0, 5, 47, 48, 60, 99] {
+    check_failed_pivots(&engine(), &[0, 5, 47, 48, 60, 99]);
+}
+
+pub(crate) fn check_failed_pivots(engine: &impl Engine, pivots: &[usize]) {
+    for &bad in pivots {
         let mut a = identity(100);
         a[(bad, bad)] = -1.0;
         match engine.factor(&a, 0.25) {

@@ -4,6 +4,7 @@
 
 mod cli;
 mod engine;
+mod gpu;
 mod images;
 mod layout;
 #[cfg(feature = "nn")]
