@@ -3,7 +3,7 @@
 //! - [`table1`]: the paper's linear experiment, every method in every scenario over several seeds;
 //! - `networks` (feature `nn`): training, unlearning and comparing networks;
 //! - [`head`]: the model-agnostic tool, feature file and head in, new head out;
-//! - [`bench`]: how fast the operations are.
+//! - [`mod@bench`]: how fast the operations are.
 //!
 //! A run reports where it is through [`Progress`], which also lets the caller stop it.
 

@@ -18,6 +18,9 @@
 //!   same over streams, as a Chrome trace;
 //! - [`driver`]: the C functions, thin.
 
+// The reader of these pages works on the crate.
+#![allow(rustdoc::private_intra_doc_links)]
+
 pub mod arith;
 mod bits;
 pub mod check;
