@@ -12,8 +12,6 @@ mod calls;
 mod decode;
 mod flow;
 mod lower;
-mod matrix;
-mod memory;
 pub(crate) mod op;
 
 use std::{collections::HashMap, sync::Arc};

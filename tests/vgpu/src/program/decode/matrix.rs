@@ -1,16 +1,15 @@
 //! Decoding of the matrix instructions.
 
-use super::{
-    decode::{Modifiers, operands},
-    lower::{Builder, Result},
-    memory,
-    op::{NONE, Op, Reg},
-};
+use super::{Modifiers, memory, operands};
 use crate::{
     matrix::{
         Element, Shape,
         layout::{Family, Fragment, Role},
         mma::Mma,
+    },
+    program::{
+        lower::{Builder, Result},
+        op::{NONE, Op, Reg},
     },
     ptx::{Operand, Space, Type},
 };

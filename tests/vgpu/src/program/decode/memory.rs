@@ -1,11 +1,13 @@
 //! Decoding of loads, stores, atomics and asynchronous copies.
 
-use super::{
-    decode::{Modifiers, operands},
-    lower::{Builder, Result},
-    op::{Access, Alu, AtomOp, Fill, NONE, Op, Reg},
+use super::{Modifiers, operands};
+use crate::{
+    program::{
+        lower::{Builder, Result},
+        op::{Access, Alu, AtomOp, Fill, NONE, Op, Reg},
+    },
+    ptx::{Operand, Space, Type},
 };
-use crate::ptx::{Operand, Space, Type};
 
 /// The state space that a modifier names.
 pub(super) fn space(name: &str) -> Option<Space> {
