@@ -9,7 +9,7 @@ use std::{
 
 use serde::Deserialize;
 
-use crate::device::Description;
+use crate::{device::Description, stream::Tolerated};
 
 /// The version that `cuDriverGetVersion` reports: 13.0.
 const DRIVER_VERSION: i32 = 13_000;
@@ -38,6 +38,8 @@ pub(super) struct Config {
     pub(super) strict: bool,
     /// What is not given back when a context goes is a finding.
     pub(super) leaks: bool,
+    /// Defects in kernels of somebody else that are only counted.
+    pub(super) tolerate: Vec<Tolerated>,
     /// Registers of a thread by kernel, instead of the estimate.
     pub(super) registers: BTreeMap<String, u32>,
     /// Output of `ptxas -v` to take registers from.
@@ -116,6 +118,7 @@ impl Config {
             fault_kernel,
             strict,
             leaks,
+            tolerate,
             ptxas,
             report,
             trace

@@ -18,7 +18,7 @@ fn check_device(session: &Session, device: CUdevice) -> Outcome {
     }
 }
 
-fn find(session: &Session, handle: CUcontext) -> Result<u64, CUresult> {
+pub(super) fn find(session: &Session, handle: CUcontext) -> Result<u64, CUresult> {
     session.initialised()?;
     let id = handle.id().ok_or(CUresult::INVALID_CONTEXT)?;
     if session.contexts.contains_key(&id) {

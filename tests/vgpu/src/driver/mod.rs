@@ -126,7 +126,8 @@ struct State {
 
 impl State {
     fn new(config: Config) -> Self {
-        let engine = Engine::new(config.device(), config.capacity());
+        let mut engine = Engine::new(config.device(), config.capacity());
+        engine.findings.tolerate = config.tolerate.clone();
         let default_pool = 0;
         Self {
             config,

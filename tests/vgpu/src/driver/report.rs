@@ -37,6 +37,7 @@ fn report(state: &State) -> Value {
         "kernels": engine.launches.totals,
         "timeline": engine.timeline.summary(),
         "findings": engine.findings.list(),
+        "tolerated": engine.findings.tolerated,
     })
 }
 
@@ -186,6 +187,7 @@ export! {
         } else {
             session.config = config;
         }
+        session.engine.findings.tolerate = session.config.tolerate.clone();
         Ok(())
     }
 }

@@ -66,8 +66,23 @@ fn record(session: &mut Session, handle: CUevent, stream: CUstream) -> Outcome {
     Ok(())
 }
 
+/// A context, of which the event must be.
+fn context_of(session: &mut Session, context: CUcontext, handle: CUevent) -> Result<u64, CUresult> {
+    let group = super::context::find(session, context)?;
+    if event(session, handle)?.context == group {
+        Ok(group)
+    } else {
+        Err(CUresult::INVALID_HANDLE)
+    }
+}
+
+/// The event says which context it is of, and none need be current: a host that waits for another thread's work may
+/// have none. (CubeCL waits so.)
 fn wait_for_event(session: &mut Session, handle: CUevent) -> Outcome {
-    match event(session, handle)?.recorded.clone() {
+    session.initialised()?;
+    session.failed().map_or(Ok(()), Err)?;
+    let event = handle.id().and_then(|id| session.events.get(&id));
+    match event.ok_or(CUresult::INVALID_HANDLE)?.recorded.clone() {
         Some(recorded) => session.synchronise(&[recorded]),
         None => Ok(()),
     }
@@ -205,6 +220,21 @@ export! {
 
     fn cuEventRecordWithFlags(session, handle: CUevent, stream: CUstream, _flags: u32) {
         record(session, handle, stream)
+    }
+
+    fn cuCtxRecordEvent(session, context: CUcontext, handle: CUevent) {
+        let group = context_of(session, context, handle)?;
+        let recorded = session.engine.record_all(group);
+        event(session, handle)?.recorded = Some(recorded);
+        Ok(())
+    }
+
+    fn cuCtxWaitEvent(session, context: CUcontext, handle: CUevent) {
+        let group = context_of(session, context, handle)?;
+        if let Some(recorded) = event(session, handle)?.recorded.clone() {
+            session.engine.wait_all(group, &recorded);
+        }
+        Ok(())
     }
 
     fn cuEventSynchronize(session, handle: CUevent) {

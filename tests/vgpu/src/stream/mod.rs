@@ -22,7 +22,7 @@ use std::{
 };
 
 pub use clock::{Clock, Point, StreamId};
-pub use findings::Findings;
+pub use findings::{Findings, Tolerated};
 pub use run::{KernelTotals, LaunchLog, LaunchRecord, Step};
 pub use work::{Action, Copy, Fill, HostCall, KernelCall, Opaque, Place};
 
@@ -72,6 +72,15 @@ pub struct Recorded {
     clock: Clock,
 }
 
+/// What the work of a context has been told to wait for.
+#[derive(Clone, Debug, Default)]
+struct Barrier {
+    /// What has run of it.
+    passed: Clock,
+    /// What has not.
+    ahead: Vec<Recorded>,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Allocation {
     bytes: u64,
@@ -108,6 +117,8 @@ pub struct Engine {
     pub pinned: Pinned,
     ends: Ends,
     streams: BTreeMap<StreamId, Stream>,
+    /// What all work of a context waits for, that of streams yet to come included.
+    barriers: BTreeMap<u64, Barrier>,
     allocations: BTreeMap<u64, Allocation>,
     next_stream: StreamId,
     /// What the host has waited for.
@@ -141,6 +152,7 @@ impl Engine {
             pinned: Pinned::default(),
             ends: Ends::default(),
             streams: BTreeMap::new(),
+            barriers: BTreeMap::new(),
             allocations: BTreeMap::new(),
             next_stream: 1,
             host: Clock::default(),
@@ -169,7 +181,8 @@ impl Engine {
     pub fn create_stream(&mut self, group: u64, kind: StreamKind) -> StreamId {
         let id = self.next_stream;
         self.next_stream += 1;
-        let (queue, clock) = (VecDeque::new(), Clock::default());
+        let barrier = self.barriers.get(&group).cloned().unwrap_or_default();
+        let (queue, clock) = (VecDeque::new(), barrier.passed);
         self.streams.insert(
             id,
             Stream {
@@ -182,6 +195,9 @@ impl Engine {
                 destroyed: false,
             },
         );
+        for event in &barrier.ahead {
+            self.wait(id, event);
+        }
         id
     }
 
@@ -228,6 +244,33 @@ impl Engine {
     /// Queues a wait for an event.
     pub fn wait(&mut self, id: StreamId, event: &Recorded) {
         self.enqueue_after(id, Action::Marker, "wait".into(), Some(event));
+    }
+
+    /// Queues a marker behind everything that the streams of a context have queued, on a stream of its own.
+    pub fn record_all(&mut self, group: u64) -> Recorded {
+        let tails = self.tails(Some(group));
+        let meeting = self.create_stream(group, StreamKind::NonBlocking);
+        for tail in &tails {
+            self.wait(meeting, tail);
+        }
+        let recorded = self.record(meeting);
+        self.destroy_stream(meeting);
+        recorded
+    }
+
+    /// Has everything that will be queued on the streams of a context wait for an event.
+    pub fn wait_all(&mut self, group: u64, event: &Recorded) {
+        let of_group = |(&id, s): (&StreamId, &Stream)| (s.group == group).then_some(id);
+        let ids: Vec<StreamId> = self.streams.iter().filter_map(of_group).collect();
+        for id in ids {
+            self.wait(id, event);
+        }
+        let mut barrier = self.barriers.remove(&group).unwrap_or_default();
+        for passed in barrier.ahead.extract_if(.., |e| self.has_run(e.point)) {
+            barrier.passed.join(&passed.clock);
+        }
+        barrier.ahead.push(event.clone());
+        self.barriers.insert(group, barrier);
     }
 
     fn enqueue_after(

@@ -6,7 +6,7 @@ use std::{
 };
 
 use vgpu::driver::{
-    abi::{CUstream, In, Out},
+    abi::{CUcontext, CUstream, In, Out},
     context::*,
     memory::*,
     streams::*,
@@ -122,6 +122,50 @@ fn order_passes_through_a_third_stream() {
     device.order(second, third);
     assert_eq!(device.download(x, N, third), [2.0; N]);
     device.expect(&[]);
+}
+
+/// The context that is current.
+fn current() -> CUcontext {
+    let mut context = CUcontext::default();
+    ok!(cuCtxGetCurrent(Out(&mut context)));
+    context
+}
+
+#[test]
+fn an_event_of_the_context_follows_all_its_streams() {
+    let device = Device::new();
+    let (x, y) = (device.upload(&[1.0; N]), device.upload(&[1.0; N]));
+    let (first, second, consumer) = (device.stream(), device.stream(), device.stream());
+    fill_on(first, x, 2.0, N);
+    fill_on(second, y, 3.0, N);
+    let event = device.recorded(consumer);
+    ok!(cuCtxRecordEvent(current(), event));
+    // What comes later is not of the event.
+    let z = device.upload(&[1.0; N]);
+    fill_on(first, z, 4.0, N);
+    ok!(cuStreamWaitEvent(consumer, event, 0));
+    assert_eq!(device.download(x, N, consumer), [2.0; N]);
+    assert_eq!(device.download(y, N, consumer), [3.0; N]);
+    device.expect(&[]);
+    fill_on(consumer, z, 5.0, N);
+    device.expect(&["stream-hazard"]);
+}
+
+#[test]
+fn a_wait_of_the_context_holds_for_streams_old_and_new() {
+    let device = Device::new();
+    let x = device.upload(&[1.0; N]);
+    let (producer, old) = (device.stream(), device.stream());
+    fill_on(producer, x, 2.0, N);
+    let event = device.recorded(producer);
+    ok!(cuCtxWaitEvent(current(), event));
+    assert_eq!(device.download(x, N, old), [2.0; N]);
+    let new = device.stream();
+    assert_eq!(device.download(x, N, new), [2.0; N]);
+    device.expect(&[]);
+    fill_on(producer, x, 3.0, N);
+    fill_on(old, x, 4.0, N);
+    device.expect(&["stream-hazard"]);
 }
 
 #[test]
