@@ -178,6 +178,14 @@ pub enum Error {
         /// What it said.
         why: String,
     },
+    /// A lane of the scheduler did not make what it should.
+    #[error("the lane `{lane}` {problem}")]
+    Lane {
+        /// Its name in traces.
+        lane: String,
+        /// What it did instead.
+        problem: String,
+    },
     /// The user asked to stop.
     #[error("interrupted; nothing was written")]
     Interrupted,
@@ -200,6 +208,7 @@ impl Error {
                 | Self::DeviceMemory { .. }
                 | Self::Kernel { .. }
                 | Self::Driver { .. }
+                | Self::Lane { .. }
                 | Self::Interrupted
                 | Self::Paused { .. }
         )

@@ -10,7 +10,7 @@
 //! [`data`] → [`features`] → [`gram`] → [`solve`] → [`labels`] → [`train`] → [`methods`] → [`evaluate`] → [`report`]
 //!
 //! A stage knows only the stages before it and the [`engine`], which does the heavy linear algebra; [`pipeline`] puts
-//! stages together into whole runs.
+//! stages together into whole runs, and the [`scheduler`] lets them overlap.
 //!
 //! The shortest way to an exact model, forgetting the last of three rows:
 //!
@@ -56,6 +56,7 @@ pub mod methods;
 pub mod pipeline;
 pub mod progress;
 pub mod report;
+pub mod scheduler;
 pub mod solve;
 pub mod train;
 

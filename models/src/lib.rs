@@ -19,6 +19,8 @@
 //! # Ok::<(), muso_models::ConfigError>(())
 //! ```
 
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod direct;
 mod folded;
 mod kernel;

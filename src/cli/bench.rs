@@ -10,6 +10,12 @@ pub(super) struct BenchArgs {
     /// What to measure [default: all]
     #[arg(value_name = "OPERATION")]
     operations: Vec<Operation>,
+    /// Images of a pass, for `lanes`
+    #[arg(long, value_name = "N", default_value_t = 50_000)]
+    rows: usize,
+    /// Pairs of passes, for `lanes`
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pairs: usize,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -22,25 +28,45 @@ enum Operation {
     Projection,
     /// A whole label update
     Update,
+    /// Features and sums of images, in lanes and one after the other; not among all
+    #[cfg(feature = "nn")]
+    Lanes,
 }
 
-impl From<Operation> for Group {
-    fn from(operation: Operation) -> Self {
-        match operation {
-            Operation::Gram => Self::Gram,
-            Operation::Cholesky => Self::Cholesky,
-            Operation::Projection => Self::Projection,
-            Operation::Update => Self::Update,
+impl Operation {
+    fn group(self) -> Option<Group> {
+        match self {
+            Self::Gram => Some(Group::Gram),
+            Self::Cholesky => Some(Group::Cholesky),
+            Self::Projection => Some(Group::Projection),
+            Self::Update => Some(Group::Update),
+            #[cfg(feature = "nn")]
+            Self::Lanes => None,
         }
     }
 }
 
 pub(super) fn run(args: &BenchArgs, common: &Common) -> anyhow::Result<()> {
-    let mut groups: Vec<Group> = args.operations.iter().map(|&o| o.into()).collect();
+    let mut groups: Vec<Group> = args.operations.iter().filter_map(|o| o.group()).collect();
+    let mut outputs = Outputs::beside(&[]);
+    #[cfg(feature = "nn")]
+    if args
+        .operations
+        .iter()
+        .any(|o| matches!(o, Operation::Lanes))
+    {
+        if !groups.is_empty() {
+            Err(muso::Error::Parameter {
+                name: "OPERATION",
+                value: "lanes with others".into(),
+                expected: "lanes alone: it measures something else".into(),
+            })?;
+        }
+        return lanes(args, common, &mut outputs);
+    }
     if groups.is_empty() {
         groups = Group::ALL.to_vec();
     }
-    let mut outputs = Outputs::beside(&[]);
     let json = outputs.open("--json", common.json.as_deref())?;
     let report = device::bench(common, &groups, &mut Bar::new())?;
     if let Some(mut file) = json {
@@ -48,5 +74,23 @@ pub(super) fn run(args: &BenchArgs, common: &Common) -> anyhow::Result<()> {
         file.commit()?;
     }
     print(&report.to_text())?;
+    Ok(())
+}
+
+#[cfg(feature = "nn")]
+fn lanes(args: &BenchArgs, common: &Common, outputs: &mut Outputs) -> anyhow::Result<()> {
+    use muso::pipeline::bench::lanes;
+    use muso::pipeline::networks::Workplace;
+    use muso::scheduler::Scheduler;
+
+    let json = outputs.open("--json", common.json.as_deref())?;
+    let scheduler = Scheduler::default().with_cancelled(super::progress::is_stopping);
+    let place = Workplace::new(device::engine(common)?, scheduler)?;
+    let report = rayon::scope(|_| lanes::run(&place, args.rows, args.pairs, &mut Bar::new()))?;
+    if let Some(mut file) = json {
+        file.put(report.to_json().as_bytes())?;
+        file.commit()?;
+    }
+    print(&report.text())?;
     Ok(())
 }

@@ -7,11 +7,14 @@ use muso::{Error, Result};
 use super::Common;
 use super::progress::Bar;
 
-/// The engine that was asked for.
+/// The engine that was asked for. The process has one pool of as many threads as were asked for, and all share it.
 pub(super) fn engine(common: &Common) -> Result<AnyEngine> {
     let threads = threads(common)?;
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+    // It fails when there is a pool already, which is then of the default size, and the one that was asked for.
+    let _ = pool.thread_name(|i| format!("muso-{i}")).build_global();
     match ordinal(common)? {
-        None => Ok(CpuEngine::new(Some(threads))?.into()),
+        None => Ok(CpuEngine::ambient().into()),
         Some(ordinal) => cuda(common, ordinal),
     }
 }

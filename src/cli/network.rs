@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use muso::Error;
 use muso::data::images::{Augment, Kind, Normalisation};
-use muso::engine::AnyEngine;
 use muso::evaluate::Mia;
 use muso::methods::networks::METHODS;
 use muso::models::Architecture;
 use muso::pipeline::networks::config::{Config, EarlyStop, Forget};
 use muso::pipeline::networks::folder::Folder;
-use muso::pipeline::networks::{Machine, compare, demo, single, tables};
+use muso::pipeline::networks::{Machine, Workplace, compare, demo, single, tables};
+use muso::scheduler::{Scheduler, Trace};
 use muso::train::{Rule, Schedule};
 
 use super::{Common, Outputs, colour, device, print, progress::Bar};
@@ -168,6 +168,8 @@ pub(super) struct TrainArgs {
     net: NetArgs,
     #[command(flatten)]
     recipe: RecipeArgs,
+    #[command(flatten)]
+    lanes: LaneArgs,
 }
 
 /// What `muso unlearn` takes.
@@ -206,6 +208,8 @@ pub(super) struct UnlearnArgs {
     net: NetArgs,
     #[command(flatten)]
     recipe: RecipeArgs,
+    #[command(flatten)]
+    lanes: LaneArgs,
 }
 
 fn unlearn_help() -> String {
@@ -248,6 +252,8 @@ pub(super) struct EvaluateArgs {
     data: DataArgs,
     #[command(flatten)]
     net: NetArgs,
+    #[command(flatten)]
+    lanes: LaneArgs,
 }
 
 /// What `muso compare` takes.
@@ -365,16 +371,49 @@ impl ForgetArgs {
     }
 }
 
-/// Runs on all threads that were asked for, and with the engine.
-fn on_threads<R: Send>(
-    common: &Common,
-    work: impl FnOnce(&AnyEngine) -> R + Send,
-) -> anyhow::Result<R> {
-    let engine = device::engine(common)?;
-    let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(device::threads(common)?)
-        .build()?;
-    Ok(pool.install(|| work(&engine)))
+/// How the work of one model is spread.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Lanes")]
+pub(super) struct LaneArgs {
+    /// Write what ran when, for chrome://tracing or Perfetto
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Batches that each lane (decoding, features, labels) may be ahead; 0 does one thing after the other
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    ahead: usize,
+}
+
+impl LaneArgs {
+    /// Does `work` where it was asked for, in the pool that lanes and engine share, and writes the trace.
+    fn run<R: Send>(
+        &self,
+        common: &Common,
+        outputs: &mut Outputs,
+        work: impl FnOnce(&Workplace) -> muso::Result<R> + Send,
+    ) -> anyhow::Result<R> {
+        const MOST: usize = 1024;
+        if self.ahead > MOST {
+            Err(Error::Parameter {
+                name: "--ahead",
+                value: self.ahead.to_string(),
+                expected: format!("0 to {MOST}"),
+            })?;
+        }
+        let file = outputs.open("--trace", self.trace.as_deref())?;
+        let trace = file.as_ref().map_or_else(Trace::off, |_| Trace::on());
+        let scheduler = Scheduler::default()
+            .with_depth(self.ahead)
+            .with_trace(trace.clone())
+            .with_cancelled(super::progress::is_stopping);
+        let place = Workplace::new(device::engine(common)?, scheduler)?;
+        let done = rayon::scope(|_| work(&place))?;
+        if let Some(mut file) = file {
+            file.put(trace.chrome().as_bytes())?;
+            file.commit()?;
+            eprintln!("lanes: {}", trace.summary());
+        }
+        Ok(done)
+    }
 }
 
 pub(super) fn train(args: &TrainArgs, common: &Common) -> anyhow::Result<()> {
@@ -407,10 +446,11 @@ pub(super) fn train(args: &TrainArgs, common: &Common) -> anyhow::Result<()> {
         }
     };
     let resumed = args.resume.is_some();
-    let json = Outputs::beside(&[]).open("--json", common.json.as_deref())?;
-    let report = on_threads(common, |_| {
-        single::train(&folder, &config, resumed, &mut Bar::new())
-    })??;
+    let mut outputs = Outputs::beside(&[]);
+    let json = outputs.open("--json", common.json.as_deref())?;
+    let report = args.lanes.run(common, &mut outputs, |place| {
+        single::train(&folder, &config, resumed, place, &mut Bar::new())
+    })?;
     if let Some(mut file) = json {
         file.put(report.to_json().as_bytes())?;
         file.commit()?;
@@ -453,7 +493,9 @@ pub(super) fn unlearn(args: &UnlearnArgs, common: &Common) -> anyhow::Result<()>
         settings: args.settings.clone(),
         retrain: args.retrain,
     };
-    let report = on_threads(common, |engine| request.run(engine, &mut Bar::new()))??;
+    let report = args.lanes.run(common, &mut outputs, |place| {
+        request.run(place, &mut Bar::new())
+    })?;
     report.write(out, json)?;
     print(&report.text())?;
     print(&format!("\n{}\n", args.out.display()))?;
@@ -493,7 +535,9 @@ pub(super) fn evaluate(args: &EvaluateArgs, common: &Common) -> anyhow::Result<(
         architecture: args.net.arch,
         forget: args.forget.chosen(),
     };
-    let report = on_threads(common, |_| request.run(&mut Bar::new()))??;
+    let report = args.lanes.run(common, &mut outputs, |place| {
+        request.run(place, &mut Bar::new())
+    })?;
     report.write(None, json)?;
     print(&report.text())?;
     Ok(())

@@ -8,6 +8,11 @@ use muso::pipeline::Progress;
 
 static STOP: AtomicBool = AtomicBool::new(false);
 
+/// Whether the user has asked to stop.
+pub(super) fn is_stopping() -> bool {
+    STOP.load(Ordering::SeqCst)
+}
+
 /// Shows a bar when standard error is a terminal; always passes on a request to stop.
 pub(super) struct Bar {
     bar: Option<ProgressBar>,
@@ -67,7 +72,7 @@ impl Progress for Bar {
         });
         bar.set_length(total);
         bar.set_position(done);
-        !STOP.load(Ordering::SeqCst)
+        !is_stopping()
     }
 }
 

@@ -3,6 +3,9 @@
 use super::{CpuEngine, Engine, Matrix, Rows, Sums, SumsSpec, Targets};
 use crate::error::Result;
 
+#[cfg(feature = "nn")]
+use muso_models::burn::tensor::Tensor;
+
 #[cfg(feature = "cuda")]
 use super::CudaEngine;
 
@@ -40,13 +43,13 @@ pub enum AnyFactor {
 }
 
 impl AnyEngine {
-    /// The engine that one of several workers uses while the others use theirs: a thread of the processor each, or the
-    /// one GPU, whose work is queued.
-    pub fn for_worker(&self) -> Result<Self> {
+    /// The engine that one of several workers uses while the others use theirs: the processor in the pool of each worker,
+    /// or the one GPU, whose work is queued.
+    pub fn for_worker(&self) -> Self {
         match self {
-            Self::Cpu(_) => Ok(Self::Cpu(CpuEngine::new(Some(1))?)),
+            Self::Cpu(_) => Self::Cpu(CpuEngine::ambient()),
             #[cfg(feature = "cuda")]
-            Self::Cuda(engine) => Ok(Self::Cuda(engine.clone())),
+            Self::Cuda(engine) => Self::Cuda(engine.clone()),
         }
     }
 }
@@ -148,5 +151,22 @@ impl Engine for AnyEngine {
 
     fn inverse_diagonal(&self, factor: &AnyFactor) -> Result<Vec<f64>> {
         on_device!(self, engine, AnyFactor(factor) = factor => engine.inverse_diagonal(factor))
+    }
+
+    #[cfg(feature = "nn")]
+    fn accumulate_tensor(
+        &self,
+        sums: &mut AnyAccumulator,
+        rows: &Tensor<2>,
+        targets: Targets<'_>,
+    ) -> Result<()> {
+        on_device!(
+            self, engine, AnyAccumulator(sums) = sums => engine.accumulate_tensor(sums, rows, targets)
+        )
+    }
+
+    #[cfg(feature = "nn")]
+    fn project_tensor(&self, rows: &Tensor<2>, weights: &Matrix) -> Result<Tensor<2>> {
+        on_device!(self, engine => engine.project_tensor(rows, weights))
     }
 }

@@ -10,8 +10,10 @@
 use std::sync::Arc;
 
 use half::{bf16, f16};
+#[cfg(feature = "nn")]
+use muso_models::burn::tensor::Tensor;
 
-use super::{Engine, Matrix, Rows, Samples, Sums, SumsSpec, Targets};
+use super::{Dtype, Engine, Matrix, Rows, Samples, Sums, SumsSpec, Targets};
 use crate::error::{Error, Result};
 use crate::gpu::gram::{Labels, ROW_BLOCK};
 use crate::gpu::projection::Product;
@@ -19,6 +21,9 @@ use crate::gpu::trisolve::{INVERSE_COLS, Triangle, inverse_rows};
 use crate::gpu::{
     Context, DeviceMatrix, Event, Staging, Stream, Technique, cholesky, gram, projection, trisolve,
 };
+
+#[cfg(feature = "nn")]
+use crate::gpu::tensor::{Held, TensorMatrix};
 
 /// A chunk of rows takes about this many bytes: long enough to hide a copy behind a computation.
 const CHUNK_BYTES: usize = 16 << 20;
@@ -125,14 +130,13 @@ macro_rules! with_stored {
 }
 
 impl Stored {
-    /// Room for `rows` rows like those of `like`.
-    fn like(stream: &Stream, like: Rows<'_>, rows: usize) -> Result<Self> {
-        let cols = like.cols();
-        Ok(match like.samples() {
-            Samples::F16(_) => Self::F16(DeviceMatrix::uninit(stream, rows, cols)?),
-            Samples::Bf16(_) => Self::Bf16(DeviceMatrix::uninit(stream, rows, cols)?),
-            Samples::F32(_) => Self::F32(DeviceMatrix::uninit(stream, rows, cols)?),
-            Samples::F64(_) => Self::F64(DeviceMatrix::uninit(stream, rows, cols)?),
+    /// Room for `rows` rows of `cols` values.
+    fn new(stream: &Stream, dtype: Dtype, rows: usize, cols: usize) -> Result<Self> {
+        Ok(match dtype {
+            Dtype::F16 => Self::F16(DeviceMatrix::uninit(stream, rows, cols)?),
+            Dtype::Bf16 => Self::Bf16(DeviceMatrix::uninit(stream, rows, cols)?),
+            Dtype::F32 => Self::F32(DeviceMatrix::uninit(stream, rows, cols)?),
+            Dtype::F64 => Self::F64(DeviceMatrix::uninit(stream, rows, cols)?),
         })
     }
 
@@ -259,12 +263,22 @@ struct Buffer {
 impl Feed {
     /// A feed for rows like those of `rows`, of which there may be many more.
     fn new(inner: &Arc<Inner>, rows: Rows<'_>, targets: Targets<'_>) -> Result<Self> {
-        let row_bytes = rows.cols().max(1) * rows.dtype().size();
+        Self::with_room(inner, rows.dtype(), (rows.rows(), rows.cols()), targets)
+    }
+
+    /// A feed for rows of `cols` values, of which `rows` come at a time.
+    fn with_room(
+        inner: &Arc<Inner>,
+        dtype: Dtype,
+        (rows, cols): (usize, usize),
+        targets: Targets<'_>,
+    ) -> Result<Self> {
+        let row_bytes = cols.max(1) * dtype.size();
         let blocks = (CHUNK_BYTES / (row_bytes * ROW_BLOCK)).clamp(1, CHUNK_BLOCKS);
-        let capacity = ROW_BLOCK * blocks.min(rows.rows().div_ceil(ROW_BLOCK).max(1));
+        let capacity = ROW_BLOCK * blocks.min(rows.div_ceil(ROW_BLOCK).max(1));
         let buffer = || -> Result<Buffer> {
             let buffer = Buffer {
-                rows: Stored::like(&inner.compute, rows, capacity)?,
+                rows: Stored::new(&inner.compute, dtype, capacity, cols)?,
                 labels: StoredLabels::like(&inner.compute, targets, capacity)?,
                 free: Event::new(&inner.context)?,
                 filled: Event::new(&inner.context)?,
@@ -372,6 +386,9 @@ pub struct Accumulator {
     cross: DeviceMatrix<f64>,
     /// Made when the first rows have come.
     feed: Option<Feed>,
+    /// Tensors that queued work still reads.
+    #[cfg(feature = "nn")]
+    held: Vec<Held>,
 }
 
 impl Accumulator {
@@ -395,6 +412,140 @@ impl Accumulator {
                 }
             })
         })
+    }
+}
+
+/// Evaluates an expression with a typed view of a tensor's matrix.
+#[cfg(feature = "nn")]
+macro_rules! with_tensor {
+    ($matrix:expr, $view:ident => $call:expr) => {
+        match $matrix.dtype() {
+            Dtype::F16 => $matrix.view::<f16>().and_then(|$view| $call),
+            Dtype::Bf16 => $matrix.view::<bf16>().and_then(|$view| $call),
+            Dtype::F32 => $matrix.view::<f32>().and_then(|$view| $call),
+            Dtype::F64 => $matrix.view::<f64>().and_then(|$view| $call),
+        }
+    };
+}
+
+#[cfg(feature = "nn")]
+impl Feed {
+    /// Queues the copy of rows of a tensor, `count` from `first` on and at most [`Self::room`], within the device.
+    fn append_tensor(
+        &mut self,
+        matrix: &TensorMatrix,
+        (first, count): (usize, usize),
+        targets: Targets<'_>,
+    ) -> Result<()> {
+        let Inner {
+            copies, staging, ..
+        } = &*self.inner;
+        let (buffer, pending) = (&mut self.buffers[self.current], self.pending);
+        if pending == 0 {
+            copies.wait(&buffer.free)?;
+        }
+        let shape = (count, matrix.cols());
+        macro_rules! copy {
+            ($to:expr, $kind:ty) => {
+                $to.view_mut()
+                    .into_block((pending, 0), shape)
+                    .copy_from(copies, matrix.view::<$kind>()?.block((first, 0), shape))
+            };
+        }
+        match (&mut buffer.rows, matrix.dtype()) {
+            (Stored::F16(to), Dtype::F16) => copy!(to, f16)?,
+            (Stored::Bf16(to), Dtype::Bf16) => copy!(to, bf16)?,
+            (Stored::F32(to), Dtype::F32) => copy!(to, f32)?,
+            (Stored::F64(to), Dtype::F64) => copy!(to, f64)?,
+            _ => unreachable!("the caller has seen that they are of one type"),
+        }
+        buffer.labels.upload(staging, copies, pending, targets)?;
+        self.pending += count;
+        Ok(())
+    }
+
+    fn stores(&self, dtype: Dtype) -> bool {
+        let stored = match self.buffers[self.current].rows {
+            Stored::F16(_) => Dtype::F16,
+            Stored::Bf16(_) => Dtype::Bf16,
+            Stored::F32(_) => Dtype::F32,
+            Stored::F64(_) => Dtype::F64,
+        };
+        stored == dtype
+    }
+}
+
+#[cfg(feature = "nn")]
+impl CudaEngine {
+    /// A tensor on this device, with our streams behind everything that was queued when this is called.
+    fn tensor(&self, tensor: &Tensor<2>) -> Result<Option<TensorMatrix>> {
+        let Inner {
+            context,
+            compute,
+            copies,
+            ..
+        } = &*self.inner;
+        let Some(matrix) = TensorMatrix::new(context, tensor)? else {
+            return Ok(None);
+        };
+        let queued = Event::new(context)?;
+        context.record_all(&queued)?;
+        compute.wait(&queued)?;
+        copies.wait(&queued)?;
+        Ok(Some(matrix))
+    }
+
+    /// Adds the rows of a tensor on this device.
+    fn accumulate_matrix(
+        &self,
+        sums: &mut Accumulator,
+        matrix: TensorMatrix,
+        targets: Targets<'_>,
+    ) -> Result<()> {
+        let Inner {
+            compute,
+            copies,
+            technique,
+            ..
+        } = &*self.inner;
+        let mut held = matrix.hold(&[compute, copies]);
+        let matrix = held.matrix();
+        let (rows, cols) = (matrix.rows(), matrix.cols());
+        let mut done = 0;
+        while done < rows {
+            let pending = sums.feed.as_ref().map_or(0, |feed| feed.pending);
+            let whole = (rows - done) / ROW_BLOCK * ROW_BLOCK;
+            if pending == 0 && whole > 0 && matches!(targets, Targets::None) {
+                // Whole blocks where they are.
+                let gram = &mut sums.gram;
+                with_tensor!(matrix, z => {
+                    let block = z.block((done, 0), (whole, cols));
+                    gram::update(compute, *technique, block, sums.spec.bias, 1.0, gram.view_mut())
+                })?;
+                done += whole;
+                continue;
+            }
+            let feed = match &mut sums.feed {
+                Some(feed) => feed,
+                none => none.insert(Feed::with_room(
+                    &self.inner,
+                    matrix.dtype(),
+                    (rows, cols),
+                    targets,
+                )?),
+            };
+            let count = (rows - done).min(feed.room());
+            feed.append_tensor(matrix, (done, count), targets.slice(done, done + count))?;
+            if feed.room() == 0 {
+                sums.fold(&self.inner)?;
+            }
+            done += count;
+        }
+        sums.rows += rows as u64;
+        held.release()?;
+        sums.held.retain(|held| !held.is_done());
+        sums.held.push(held);
+        Ok(())
     }
 }
 
@@ -435,6 +586,8 @@ impl Engine for CudaEngine {
             gram: DeviceMatrix::zeros(stream, spec.order(), spec.order())?,
             cross: DeviceMatrix::zeros(stream, spec.order(), spec.targets)?,
             feed: None,
+            #[cfg(feature = "nn")]
+            held: Vec::new(),
         })
     }
 
@@ -444,7 +597,7 @@ impl Engine for CudaEngine {
         rows: Rows<'_>,
         targets: Targets<'_>,
     ) -> Result<()> {
-        targets.check(rows, &sums.spec);
+        targets.check((rows.rows(), rows.cols()), &sums.spec);
         let mut done = 0;
         while done < rows.rows() {
             let feed = match &mut sums.feed {
@@ -487,7 +640,7 @@ impl Engine for CudaEngine {
             technique,
             ..
         } = &*self.inner;
-        let mut columns = Stored::like(compute, right, right.rows())?;
+        let mut columns = Stored::new(compute, right.dtype(), right.rows(), right.cols())?;
         columns.upload(staging, compute, 0, right)?;
         let launch = |buffer: &Buffer, count: usize| {
             let mut product = DeviceMatrix::uninit(compute, count, right.rows())?;
@@ -652,5 +805,46 @@ impl Engine for CudaEngine {
             .triangle()?
             .inverse_diagonal(compute, *technique, diagonal.view_mut())?;
         Ok(self.inner.fetch(&diagonal)?.as_slice().to_vec())
+    }
+
+    #[cfg(feature = "nn")]
+    fn accumulate_tensor(
+        &self,
+        sums: &mut Accumulator,
+        rows: &Tensor<2>,
+        targets: Targets<'_>,
+    ) -> Result<()> {
+        let [count, cols] = rows.dims();
+        targets.check((count, cols), &sums.spec);
+        match self.tensor(rows)? {
+            Some(matrix) if sums.feed.as_ref().is_none_or(|f| f.stores(matrix.dtype())) => {
+                self.accumulate_matrix(sums, matrix, targets)
+            }
+            _ => super::with_rows(rows, |rows| self.accumulate(sums, rows, targets)),
+        }
+    }
+
+    #[cfg(feature = "nn")]
+    fn project_tensor(&self, rows: &Tensor<2>, weights: &Matrix) -> Result<Tensor<2>> {
+        let product = Tensor::<2>::empty([rows.dims()[0], weights.cols()], &rows.device());
+        let (Some(mut out), Some(matrix)) = (self.tensor(&product)?, self.tensor(rows)?) else {
+            let product = super::with_rows(rows, |rows| self.project(rows, weights))?;
+            return Ok(super::to_tensor(&product, &rows.device()));
+        };
+        let Inner {
+            compute, technique, ..
+        } = &*self.inner;
+        let weights = self.inner.send(weights)?;
+        let held = matrix.hold(&[compute]);
+        with_tensor!(held.matrix(), z => {
+            let whole = Product::of(z, weights.view());
+            projection::logits_f32(compute, *technique, whole, out.view_mut()?)
+        })?;
+        // From here on the product is burn's to use, and the rows are burn's to give away.
+        let written = Event::new(self.context())?;
+        compute.record(&written)?;
+        self.context().wait_all(&written)?;
+        held.give_back();
+        Ok(product)
     }
 }

@@ -29,12 +29,19 @@ mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod matrix;
+#[cfg(feature = "nn")]
+mod tensor;
 
 pub use any::{AnyAccumulator, AnyEngine, AnyFactor};
 pub use cpu::{CpuEngine, Isa};
 #[cfg(feature = "cuda")]
 pub use cuda::CudaEngine;
 pub use matrix::{Dtype, Matrix, Rows, Samples};
+#[cfg(feature = "nn")]
+pub use tensor::{to_tensor, with_rows};
+
+#[cfg(feature = "nn")]
+use muso_models::burn::tensor::Tensor;
 
 use crate::error::{Error, Result};
 
@@ -81,12 +88,12 @@ impl Targets<'_> {
     ///
     /// # Panics
     /// If the rows or targets do not have the shape of `spec`, or a class is outside `0..targets`.
-    pub(crate) fn check(&self, rows: Rows<'_>, spec: &SumsSpec) {
-        assert_eq!(rows.cols(), spec.features, "rows of other width");
+    pub(crate) fn check(&self, (rows, cols): (usize, usize), spec: &SumsSpec) {
+        assert_eq!(cols, spec.features, "rows of other width");
         match self {
             Self::None => assert_eq!(spec.targets, 0, "sums with targets need targets"),
             Self::Classes(classes) => {
-                assert_eq!(classes.len(), rows.rows(), "one class a row");
+                assert_eq!(classes.len(), rows, "one class a row");
                 let range = 0..spec.targets as i64;
                 assert!(
                     classes.iter().all(|c| range.contains(c)),
@@ -97,7 +104,7 @@ impl Targets<'_> {
             Self::Values(values) => {
                 assert_eq!(
                     (values.rows(), values.cols()),
-                    (rows.rows(), spec.targets),
+                    (rows, spec.targets),
                     "one row of targets a row"
                 );
             }
@@ -228,6 +235,24 @@ pub trait Engine: Send + Sync {
 
     /// The diagonal of (A + ridge·I)⁻¹, from the factor.
     fn inverse_diagonal(&self, factor: &Self::Factor) -> Result<Vec<f64>>;
+
+    /// As [`Self::accumulate`], with rows that a network made, [N, D]. They do not leave the device if it is this one.
+    #[cfg(feature = "nn")]
+    fn accumulate_tensor(
+        &self,
+        sums: &mut Self::Accumulator,
+        rows: &Tensor<2>,
+        targets: Targets<'_>,
+    ) -> Result<()> {
+        tensor::with_rows(rows, |rows| self.accumulate(sums, rows, targets))
+    }
+
+    /// As [`Self::project`], with rows that a network made, [N, D]: Y, [N, C], rounded to f32, on the device of the rows.
+    #[cfg(feature = "nn")]
+    fn project_tensor(&self, rows: &Tensor<2>, weights: &Matrix) -> Result<Tensor<2>> {
+        let product = tensor::with_rows(rows, |rows| self.project(rows, weights))?;
+        Ok(tensor::to_tensor(&product, &rows.device()))
+    }
 }
 
 /// Checks that weights fit the rows, with or without a bias row; returns whether there is one.

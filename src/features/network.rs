@@ -12,6 +12,7 @@ use crate::data::images::{Augment, Batch, ImageSet, Loader, LoaderOptions, Norma
 use crate::engine::Rows;
 use crate::error::Result;
 use crate::progress::{Progress, check};
+use crate::scheduler::{Lane, Scheduler};
 
 /// Rows a pass when nothing is trained.
 const BATCH: usize = 250;
@@ -25,8 +26,24 @@ pub struct Feed {
     pub normalisation: Normalisation,
     /// The device that they go to.
     pub device: Device,
-    /// How many batches are decoded ahead by another thread; 0 decodes in place.
-    pub prefetch: usize,
+    /// Which lanes decode them, and take them through a network.
+    pub scheduler: Scheduler,
+}
+
+/// What is done to images before a network sees them.
+pub type Change = fn(Tensor<4>) -> Tensor<4>;
+
+/// What a network makes of a batch, on its device.
+#[derive(Clone, Debug)]
+pub struct Passed {
+    /// The rows of the set.
+    pub rows: Vec<usize>,
+    /// Their labels.
+    pub labels: Vec<i64>,
+    /// [N, D].
+    pub features: Tensor<2>,
+    /// [N, C].
+    pub logits: Tensor<2>,
 }
 
 /// Features and logits of some rows, in their order.
@@ -75,14 +92,14 @@ impl Feed {
         augment: Option<Augment>,
         seed: u64,
         skip: usize,
-    ) -> Result<Skip<Loader>> {
+    ) -> Result<Skip<Lane<Batch>>> {
         let options = LoaderOptions {
             augment,
             seed,
-            depth: self.prefetch,
             ..LoaderOptions::new(batch, self.normalisation.clone())
         };
-        Ok(Loader::new(&self.set, rows, options)?.skip(skip))
+        let loader = Loader::new(&self.set, rows, options)?;
+        Ok(self.scheduler.lane("decode", loader)?.skip(skip))
     }
 
     /// A batch on the device, [N, channels, height, width].
@@ -96,14 +113,38 @@ impl Feed {
         rows.iter().map(|&row| self.set.labels()[row]).collect()
     }
 
-    /// Features and logits of `rows`.
+    /// Takes `rows` through a network batch by batch, ahead of who takes the features. They stay on the device.
+    pub fn pass(
+        &self,
+        network: &Network,
+        rows: &[usize],
+        change: Option<Change>,
+    ) -> Result<Lane<Passed>> {
+        let network = network.folded();
+        let feed = self.clone();
+        let batches = self.batches(rows.to_vec(), BATCH, None, 0, 0)?;
+        let forward = move |mut batch: Batch| {
+            let images = feed.upload(&mut batch);
+            let features = network.features(change.map_or(images.clone(), |f| f(images)));
+            Passed {
+                logits: network.head().forward(features.clone()),
+                features,
+                rows: batch.rows,
+                labels: batch.labels,
+            }
+        };
+        let passed = batches.map(move |batch| batch.map(&forward));
+        self.scheduler.lane("features", passed)
+    }
+
+    /// Features and logits of `rows`, on the host.
     pub fn extract(
         &self,
         network: &Network,
         rows: &[usize],
         progress: &mut dyn Progress,
     ) -> Result<Extracted> {
-        self.extract_changed(network, rows, &|images| images, progress)
+        self.extract_changed(network, rows, None, progress)
     }
 
     /// Features and logits of `rows` after `change` has had its way with the images.
@@ -111,17 +152,19 @@ impl Feed {
         &self,
         network: &Network,
         rows: &[usize],
-        change: &dyn Fn(Tensor<4>) -> Tensor<4>,
+        change: Option<Change>,
         progress: &mut dyn Progress,
     ) -> Result<Extracted> {
-        let network = network.folded();
         let mut out = Extracted::default();
         let mut done = 0;
-        for batch in self.batches(rows.to_vec(), BATCH, None, 0, 0)? {
-            let mut batch = batch?;
-            done += batch.rows.len();
-            let features = network.features(change(self.upload(&mut batch)));
-            let logits = network.head().forward(features.clone());
+        for passed in self.pass(network, rows, change)? {
+            let Passed {
+                rows: batch,
+                features,
+                logits,
+                ..
+            } = passed?;
+            done += batch.len();
             (out.width, out.classes) = (features.dims()[1], logits.dims()[1]);
             out.features.extend(host(features));
             out.logits.extend(host(logits));
@@ -137,7 +180,7 @@ impl Feed {
 }
 
 /// Images moved by one pixel in each of the four directions; what comes in at an edge repeats it.
-pub const SHIFTS: [fn(Tensor<4>) -> Tensor<4>; 4] = [
+pub const SHIFTS: [Change; 4] = [
     |images| shifted(images, 2, true),
     |images| shifted(images, 2, false),
     |images| shifted(images, 3, true),

@@ -12,6 +12,7 @@ use cudarc::driver::sys::{self, CUdevice_attribute as Attribute, CUresult};
 use super::driver::{Driver, check, describe, is_late};
 use super::module::{Launched, Modules, Target, Technique};
 use super::pool::Pool;
+use super::stream::Event;
 use crate::error::{Error, Result};
 
 /// What the device can do, as its driver says.
@@ -160,9 +161,30 @@ impl Context {
         )
     }
 
+    /// Marks the end of all that was queued so far on all streams of the context, those of others included.
+    pub fn record_all(&self, event: &Event) -> Result<()> {
+        self.bind()?;
+        // SAFETY: the context is retained and the event is one of its own, live while it is borrowed.
+        let code = unsafe { sys::cuCtxRecordEvent(self.inner.raw, event.raw()) };
+        self.check(code, "record an event of all streams")
+    }
+
+    /// Lets all that is queued from here on, on all streams of the context, wait for what `event` marks.
+    pub fn wait_all(&self, event: &Event) -> Result<()> {
+        self.bind()?;
+        // SAFETY: as in `record_all`.
+        let code = unsafe { sys::cuCtxWaitEvent(self.inner.raw, event.raw()) };
+        self.check(code, "let all streams wait")
+    }
+
     /// The driver behind it.
     pub fn driver(&self) -> &Driver {
         &self.inner.driver
+    }
+
+    /// The number of the device.
+    pub fn ordinal(&self) -> usize {
+        self.inner.ordinal
     }
 
     /// The device as `--device` names it.

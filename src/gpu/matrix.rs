@@ -188,6 +188,46 @@ impl<'a, T: Value> ViewMut<'a, T> {
         }
     }
 
+    /// Queues a copy of a matrix of the same shape, from device to device.
+    ///
+    /// # Panics
+    /// If the shapes differ.
+    pub fn copy_from(&mut self, stream: &Stream, from: View<'_, T>) -> Result<()> {
+        let to = &self.read;
+        assert_eq!(
+            (from.rows, from.cols),
+            (to.rows, to.cols),
+            "copy between matrices of one shape"
+        );
+        if to.is_empty() {
+            return Ok(());
+        }
+        stream.context().bind()?;
+        let size = size_of::<T>();
+        let on_device = sys::CUmemorytype::CU_MEMORYTYPE_DEVICE;
+        let what = sys::CUDA_MEMCPY2D {
+            srcXInBytes: 0,
+            srcY: 0,
+            srcMemoryType: on_device,
+            srcHost: std::ptr::null(),
+            srcDevice: from.pointer,
+            srcArray: std::ptr::null_mut(),
+            srcPitch: from.pitch * size,
+            dstXInBytes: 0,
+            dstY: 0,
+            dstMemoryType: on_device,
+            dstHost: std::ptr::null_mut(),
+            dstDevice: to.pointer,
+            dstArray: std::ptr::null_mut(),
+            dstPitch: to.pitch * size,
+            WidthInBytes: to.cols * size,
+            Height: to.rows,
+        };
+        // SAFETY: the constructors of both views vouch for their memory.
+        let code = unsafe { sys::cuMemcpy2DAsync_v2(&what, stream.raw()) };
+        stream.context().check(code, "copy a matrix")
+    }
+
     /// Sets every value to zero bits.
     pub fn clear(&mut self, stream: &Stream) -> Result<()> {
         let view = self.read;

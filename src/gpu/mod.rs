@@ -27,6 +27,8 @@
 #[cfg(feature = "capi")]
 pub mod capi;
 pub mod cholesky;
+#[cfg(feature = "nn")]
+pub mod compiler;
 mod context;
 mod driver;
 pub mod gram;
@@ -39,6 +41,8 @@ pub mod resources;
 pub mod rff;
 mod staging;
 mod stream;
+#[cfg(feature = "nn")]
+pub mod tensor;
 pub mod trisolve;
 
 pub use context::{Context, Properties};

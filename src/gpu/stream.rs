@@ -159,6 +159,20 @@ impl Event {
         })
     }
 
+    /// Whether it is reached, or was never recorded. After a failed kernel too: nothing more will happen then.
+    pub fn is_reached(&self) -> bool {
+        if self.context.bind().is_err() {
+            return true;
+        }
+        // SAFETY: `raw` is live: only `drop` destroys it.
+        let code = unsafe { sys::cuEventQuery(self.raw) };
+        code != sys::CUresult::CUDA_ERROR_NOT_READY
+    }
+
+    pub(super) fn raw(&self) -> sys::CUevent {
+        self.raw
+    }
+
     /// Waits on the host until it is reached; at once when it was never recorded.
     pub fn synchronize(&self) -> Result<()> {
         self.context.bind()?;

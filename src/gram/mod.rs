@@ -169,6 +169,36 @@ impl<'e, E: Engine> GramBuilder<'e, E> {
         }
     }
 
+    /// Adds a batch of features that a network made, [N, D], from where they lie.
+    ///
+    /// ```
+    /// # use muso::engine::{CpuEngine, SumsSpec, Targets};
+    /// # use muso::gram::{GramBuilder, Route};
+    /// # use muso::models::burn::tensor::{Device, Tensor};
+    /// # fn main() -> muso::Result<()> {
+    /// # let engine = CpuEngine::ambient();
+    /// # let spec = SumsSpec { features: 5, bias: true, targets: 0 };
+    /// let mut gram = GramBuilder::new(&engine, Route::Primal, spec)?;
+    /// let features = Tensor::<2>::ones([7, 5], &Device::flex());
+    /// gram.update(&features, Targets::None)?;
+    /// assert_eq!(gram.finish()?.system()[(0, 1)], 7.0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "nn")]
+    pub fn update(
+        &mut self,
+        features: &muso_models::burn::tensor::Tensor<2>,
+        targets: Targets<'_>,
+    ) -> Result<()> {
+        match &mut self.state {
+            State::Primal(sums) => self.engine.accumulate_tensor(sums, features, targets),
+            State::Dual { .. } => {
+                crate::engine::with_rows(features, |rows| self.push(rows, targets))
+            }
+        }
+    }
+
     /// Completes it.
     pub fn finish(self) -> Result<Gram> {
         match self.state {

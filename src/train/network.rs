@@ -39,6 +39,11 @@ pub trait Watch {
         true
     }
 
+    /// A step is about to be done on this batch. An error ends the run.
+    fn before_step(&mut self, _batch: &Batch) -> Result<()> {
+        Ok(())
+    }
+
     /// An epoch is done. An error ends the run.
     fn epoch(&mut self, _session: &Session) -> Result<()> {
         Ok(())
@@ -150,6 +155,10 @@ impl Session {
                 break;
             }
             let mut item = item?;
+            watch.before_step(&item)?;
+            let number = (self.epoch * steps + self.step) as u64;
+            feed.scheduler.before("train", number)?;
+            let _span = feed.scheduler.trace.span("train", number);
             let images = feed.upload(&mut item);
             let (value, gradients, statistics) =
                 gradients(&self.network, images, &item, &mut *loss, true, &tape);

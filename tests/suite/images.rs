@@ -13,8 +13,14 @@ use muso::data::images::{
     Normalisation, PadWith, shuffled,
 };
 use muso::data::{Scenario, TestRows};
+use muso::scheduler::Scheduler;
 use proptest::prelude::*;
 use tempfile::TempDir;
+
+/// Lanes that are so far ahead.
+fn ahead(depth: usize) -> Scheduler {
+    Scheduler::default().with_depth(depth)
+}
 
 /// A folder to fill.
 struct Root(TempDir);
@@ -681,12 +687,10 @@ mod tiny {
 
             // In order: the batch before it arrives, then the error, then nothing, whatever the depth.
             for depth in [0, 1, 4] {
-                let options = LoaderOptions {
-                    depth,
-                    ..LoaderOptions::new(2, data.normalisation.clone())
-                };
+                let options = LoaderOptions::new(2, data.normalisation.clone());
                 let order = vec![0, 2, 3, 1, 4, 5];
-                let mut loader = Loader::new(&data.train, order, options).unwrap();
+                let loader = Loader::new(&data.train, order, options).unwrap();
+                let mut loader = ahead(depth).lane("decode", loader).unwrap();
                 assert_eq!(loader.next().unwrap().unwrap().rows, [0, 2]);
                 let error = loader.next().unwrap().unwrap_err();
                 check_message(&error, &root.path().join(name), wanted);
@@ -851,11 +855,10 @@ mod loader {
         }
     }
 
-    fn options(batch: usize, depth: usize, augment: Option<Augment>) -> LoaderOptions {
+    fn options(batch: usize, augment: Option<Augment>) -> LoaderOptions {
         LoaderOptions {
             augment,
             seed: 11,
-            depth,
             ..LoaderOptions::new(batch, normalisation())
         }
     }
@@ -881,7 +884,7 @@ mod loader {
     fn batches_are_the_rows_in_order() {
         let set = set(10);
         let order = shuffled(&(0..10).collect::<Vec<_>>(), 5);
-        let found = batches(&set, &order, options(4, 2, None));
+        let found = batches(&set, &order, options(4, None));
         assert_eq!(
             found.iter().map(|b| b.rows.len()).collect::<Vec<_>>(),
             [4, 4, 2]
@@ -903,10 +906,10 @@ mod loader {
         }
         let dropping = LoaderOptions {
             drop_last: true,
-            ..options(4, 2, None)
+            ..options(4, None)
         };
         assert_eq!(batches(&set, &order, dropping), found[..2]);
-        assert!(batches(&set, &[], options(4, 2, None)).is_empty());
+        assert!(batches(&set, &[], options(4, None)).is_empty());
     }
 
     proptest! {
@@ -922,12 +925,14 @@ mod loader {
             let set = set(23);
             let pad_with = if mean { PadWith::Mean } else { PadWith::Black };
             let augment = augmented.then_some(Augment { padding, pad_with, flip: true });
-            let here = batches(&set, &order, options(batch, 0, augment));
-            for depth in [1, 4, usize::MAX] {
-                prop_assert_eq!(&batches(&set, &order, options(batch, depth, augment)), &here);
+            let here = batches(&set, &order, options(batch, augment));
+            for depth in [1, 4] {
+                let loader = Loader::new(&set, order.clone(), options(batch, augment)).unwrap();
+                let lane = ahead(depth).lane("decode", loader).unwrap();
+                prop_assert_eq!(&lane.map(Result::unwrap).collect::<Vec<_>>(), &here);
             }
             let all = |found: &[Batch]| found.iter().flat_map(|b| b.images.clone()).collect::<Vec<_>>();
-            let one_by_one = batches(&set, &order, options(1, 0, augment));
+            let one_by_one = batches(&set, &order, options(1, augment));
             prop_assert_eq!(all(&here), all(&one_by_one));
         }
     }
@@ -941,7 +946,7 @@ mod loader {
             pad_with: PadWith::Mean,
             flip: true,
         };
-        let found = batches(&set, &order, options(32, 0, Some(augment)));
+        let found = batches(&set, &order, options(32, Some(augment)));
         let (mut shifted, mut same) = (0, 0);
         for batch in &found {
             for (i, &row) in batch.rows.iter().enumerate() {
@@ -979,7 +984,7 @@ mod loader {
         // Another seed draws other windows, and no padding and no flip none at all.
         let other = LoaderOptions {
             seed: 12,
-            ..options(32, 0, Some(augment))
+            ..options(32, Some(augment))
         };
         assert_ne!(batches(&set, &order, other), found);
         let still = Augment {
@@ -988,8 +993,8 @@ mod loader {
             ..augment
         };
         assert_eq!(
-            batches(&set, &order, options(32, 0, Some(still))),
-            batches(&set, &order, options(32, 0, None))
+            batches(&set, &order, options(32, Some(still))),
+            batches(&set, &order, options(32, None))
         );
     }
 
@@ -1000,8 +1005,9 @@ mod loader {
             let order: Vec<usize> = (0..23).cycle().take(10_000).collect();
             for depth in [0, 1, 4] {
                 for taken in [0, 1, 3] {
-                    let loader = Loader::new(&set(23), order.clone(), options(8, depth, None));
-                    let found: Vec<_> = loader.unwrap().take(taken).collect();
+                    let loader = Loader::new(&set(23), order.clone(), options(8, None));
+                    let lane = ahead(depth).lane("decode", loader.unwrap()).unwrap();
+                    let found: Vec<_> = lane.take(taken).collect();
                     assert_eq!(found.len(), taken);
                 }
             }
@@ -1009,7 +1015,7 @@ mod loader {
         });
         finished
             .recv_timeout(Duration::from_secs(60))
-            .expect("dropping a loader stops its thread");
+            .expect("dropping a lane stops its thread");
     }
 
     #[test]
@@ -1024,10 +1030,10 @@ mod loader {
             ..Augment::default()
         };
         for (order, options, wanted) in [
-            (vec![0], options(0, 2, None), "batch size = 0"),
-            (vec![0, 3], options(1, 2, None), "row 3 is out of range"),
+            (vec![0], options(0, None), "batch size = 0"),
+            (vec![0, 3], options(1, None), "row 3 is out of range"),
             (vec![0], LoaderOptions::new(1, short), "2 channels"),
-            (vec![0], options(1, 2, Some(wide)), "padding = 6"),
+            (vec![0], options(1, Some(wide)), "padding = 6"),
         ] {
             let error = Loader::new(&set, order, options).unwrap_err();
             assert!(error.is_input());

@@ -7,8 +7,15 @@ const STAGES: [&str; 9] = [
     "data", "features", "gram", "solve", "labels", "train", "methods", "evaluate", "report",
 ];
 /// Open to every stage. `Error` and `Result` are re-exported at the root.
-const COMMON: [&str; 7] = [
-    "engine", "config", "error", "progress", "Error", "Result", "VERSION",
+const COMMON: [&str; 8] = [
+    "engine",
+    "config",
+    "error",
+    "progress",
+    "scheduler",
+    "Error",
+    "Result",
+    "VERSION",
 ];
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {

@@ -18,6 +18,7 @@ use muso::pipeline::networks::config::{Config, EarlyStop};
 use muso::pipeline::networks::experiment::Bench;
 use muso::pipeline::networks::folder::Folder;
 use muso::progress::Progress;
+use muso::scheduler::Scheduler;
 use muso::train::{Recipe, RowTargets, Rule, Schedule, Session, Watch};
 use muso::{Error, Result};
 use tempfile::TempDir;
@@ -52,7 +53,7 @@ fn feed(set: ImageSet) -> Feed {
             std: vec![0.2],
         },
         device: Device::flex(),
-        prefetch: 2,
+        scheduler: Scheduler::default(),
     }
 }
 

@@ -1,8 +1,7 @@
-//! Batches of normalised images, prepared ahead of the one who trains on them.
+//! Batches of normalised images, decoded and augmented as they are asked for; a lane of the scheduler asks ahead.
 //!
-//! A thread decodes, augments and normalises up to `depth` batches ahead, so that the network does not wait for files.
-//! What a batch holds depends on the rows, their order and the seed alone: not on the depth, and for a given image not
-//! on the batch size either, since the draws of augmentation count the position of the image in the order.
+//! What a batch holds depends on the rows, their order and the seed alone, and for a given image not on the batch size
+//! either, since the draws of augmentation count the position of the image in the order.
 //!
 //! ```
 //! use muso::data::images::{self, Augment, Kind, Loader, LoaderOptions, epoch_seed, shuffled};
@@ -21,9 +20,6 @@
 //! }
 //! # Ok::<(), muso::Error>(())
 //! ```
-
-use std::sync::mpsc::{Receiver, sync_channel};
-use std::thread::JoinHandle;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -91,41 +87,28 @@ pub struct LoaderOptions {
     pub augment: Option<Augment>,
     /// What the random changes are drawn from. Each epoch needs its own: see [`epoch_seed`].
     pub seed: u64,
-    /// Batches that are prepared ahead; with 0 there is no thread, and each is prepared when it is asked for.
-    pub depth: usize,
     /// Leave out a last batch that is not full.
     pub drop_last: bool,
 }
 
 impl LoaderOptions {
-    /// Two batches ahead, no augmentation, no row left out.
+    /// No augmentation, no row left out.
     pub fn new(batch: usize, normalisation: Normalisation) -> Self {
         Self {
             batch,
             normalisation,
             augment: None,
             seed: 0,
-            depth: 2,
             drop_last: false,
         }
     }
 }
 
-/// An iterator of batches. Dropping it early stops its thread.
+/// An iterator of batches. The first error ends it.
 #[derive(Debug)]
 pub struct Loader {
-    feed: Feed,
+    worker: Worker,
     batches: usize,
-}
-
-#[derive(Debug)]
-enum Feed {
-    Here(Box<Worker>),
-    Thread {
-        batches: Receiver<Result<Batch>>,
-        thread: JoinHandle<()>,
-    },
-    Ended,
 }
 
 impl Loader {
@@ -136,73 +119,20 @@ impl Loader {
     pub fn new(set: &ImageSet, order: Vec<usize>, options: LoaderOptions) -> Result<Self> {
         let worker = Worker::new(set, order, &options)?;
         let batches = worker.batches_left();
-        let feed = match options.depth.checked_sub(1) {
-            None => Feed::Here(Box::new(worker)),
-            // The thread holds one finished batch while it waits, so the channel holds one fewer.
-            Some(queued) => prefetch(worker, queued)?,
-        };
-        Ok(Self { feed, batches })
+        Ok(Self { worker, batches })
     }
 
     /// How many batches there are from the start.
     pub fn batches(&self) -> usize {
         self.batches
     }
-
-    /// Stops the thread and waits for it. A panic in it, which is a bug, goes on here.
-    fn end(&mut self) {
-        if let Feed::Thread { batches, thread } = std::mem::replace(&mut self.feed, Feed::Ended) {
-            // With no receiver the thread cannot send, and stops.
-            drop(batches);
-            if let Err(panic) = thread.join()
-                && !std::thread::panicking()
-            {
-                std::panic::resume_unwind(panic);
-            }
-        }
-    }
-}
-
-fn prefetch(mut worker: Worker, queued: usize) -> Result<Feed> {
-    // The channel allocates its places at once, and more places than batches are of no use.
-    let (sender, batches) = sync_channel(queued.min(worker.batches_left()));
-    let thread = std::thread::Builder::new()
-        .name("muso-loader".to_owned())
-        .spawn(move || {
-            while let Some(batch) = worker.next_batch() {
-                if sender.send(batch).is_err() {
-                    break;
-                }
-            }
-        })
-        .map_err(|e| Error::Unavailable {
-            device: "loader thread".to_owned(),
-            why: e.to_string(),
-        })?;
-    Ok(Feed::Thread { batches, thread })
 }
 
 impl Iterator for Loader {
     type Item = Result<Batch>;
 
-    fn next(&mut self) -> Option<Self::Item> {
-        let batch = match &mut self.feed {
-            Feed::Here(worker) => worker.next_batch(),
-            Feed::Thread { batches, .. } => batches.recv().ok(),
-            Feed::Ended => None,
-        };
-        // After an error there is nothing to go on with.
-        if !matches!(batch, Some(Ok(_))) {
-            self.end();
-            self.feed = Feed::Ended;
-        }
-        batch
-    }
-}
-
-impl Drop for Loader {
-    fn drop(&mut self) {
-        self.end();
+    fn next(&mut self) -> Option<Result<Batch>> {
+        self.worker.next_batch()
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! [`open`] reads any of the known sets ([`Kind`]) as a [`Dataset`] of two [`ImageSet`]s. A name that a person types
 //! becomes the class to forget ([`Dataset::forget_class`]) and from there a [`Scenario`]. The [`Loader`] turns rows into
-//! batches of floats, decoded ahead in a thread of its own. Nothing here knows of a network.
+//! batches of floats. Nothing here knows of a network.
 //!
 //! ```
 //! use muso::data::TestRows;

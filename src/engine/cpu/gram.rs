@@ -102,7 +102,7 @@ impl Accumulator {
 
     pub(super) fn push(&mut self, isa: Isa, rows: Rows<'_>, targets: Targets<'_>) {
         let spec = self.spec;
-        targets.check(rows, &spec);
+        targets.check((rows.rows(), rows.cols()), &spec);
         let of_one_kind = match targets {
             Targets::None => true,
             Targets::Classes(_) => self.blocks.iter().all(|b| b.values.is_empty()),

@@ -23,7 +23,8 @@ use crate::error::{Error, Result};
 /// The engine that needs nothing but a processor.
 #[derive(Clone, Debug)]
 pub struct CpuEngine {
-    pool: Arc<rayon::ThreadPool>,
+    /// None computes in the pool of whoever calls.
+    pool: Option<Arc<rayon::ThreadPool>>,
     isa: Isa,
 }
 
@@ -40,9 +41,25 @@ impl CpuEngine {
                 why: format!("{threads} worker threads could not be started: {e}"),
             })?;
         Ok(Self {
-            pool: Arc::new(pool),
+            pool: Some(Arc::new(pool)),
             isa: Isa::detect(),
         })
+    }
+
+    /// An engine without threads of its own: it computes in the rayon pool that it is called from, or in the global one.
+    /// What shares a pool shares the cores; two pools compete for them.
+    pub fn ambient() -> Self {
+        Self {
+            pool: None,
+            isa: Isa::detect(),
+        }
+    }
+
+    fn compute<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        match &self.pool {
+            Some(pool) => pool.install(work),
+            None => work(),
+        }
     }
 
     /// The same engine restricted to the portable kernels, for comparison.
@@ -53,7 +70,10 @@ impl CpuEngine {
 
     /// Worker threads.
     pub fn threads(&self) -> usize {
-        self.pool.current_num_threads()
+        match &self.pool {
+            Some(pool) => pool.current_num_threads(),
+            None => rayon::current_num_threads(),
+        }
     }
 
     /// The instruction set its kernels use.
@@ -82,33 +102,27 @@ impl Engine for CpuEngine {
         rows: Rows<'_>,
         targets: Targets<'_>,
     ) -> Result<()> {
-        self.pool.install(|| sums.push(self.isa, rows, targets));
+        self.compute(|| sums.push(self.isa, rows, targets));
         Ok(())
     }
 
     fn finish(&self, sums: gram::Accumulator) -> Result<Sums> {
-        Ok(self.pool.install(|| sums.finish(self.isa)))
+        Ok(self.compute(|| sums.finish(self.isa)))
     }
 
     fn kernel_matrix(&self, left: Rows<'_>, right: Rows<'_>, bias: bool) -> Result<Matrix> {
         assert_eq!(left.cols(), right.cols(), "kernel of rows of unlike width");
-        Ok(self
-            .pool
-            .install(|| product::kernel_matrix(self.isa, left, right, bias)))
+        Ok(self.compute(|| product::kernel_matrix(self.isa, left, right, bias)))
     }
 
     fn project(&self, rows: Rows<'_>, weights: &Matrix) -> Result<Matrix> {
         let bias = super::weights_have_bias(rows, weights)?;
-        Ok(self
-            .pool
-            .install(|| product::project(self.isa, rows, weights, bias)))
+        Ok(self.compute(|| product::project(self.isa, rows, weights, bias)))
     }
 
     fn project_argmax(&self, rows: Rows<'_>, weights: &Matrix) -> Result<Vec<u32>> {
         let bias = super::weights_have_bias(rows, weights)?;
-        Ok(self
-            .pool
-            .install(|| product::project_argmax(self.isa, rows, weights, bias)))
+        Ok(self.compute(|| product::project_argmax(self.isa, rows, weights, bias)))
     }
 
     fn pull_back(&self, rows: Rows<'_>, coefficients: &Matrix, bias: bool) -> Result<Matrix> {
@@ -117,15 +131,12 @@ impl Engine for CpuEngine {
             coefficients.rows(),
             "one row of coefficients a feature row"
         );
-        Ok(self
-            .pool
-            .install(|| product::pull_back(rows, coefficients, bias)))
+        Ok(self.compute(|| product::pull_back(rows, coefficients, bias)))
     }
 
     fn factor(&self, matrix: &Matrix, ridge: f64) -> Result<cholesky::Factor> {
         assert_eq!(matrix.rows(), matrix.cols(), "factor of a square matrix");
-        self.pool
-            .install(|| cholesky::Factor::new(self.isa, matrix, ridge))
+        self.compute(|| cholesky::Factor::new(self.isa, matrix, ridge))
     }
 
     fn pivots(&self, factor: &cholesky::Factor) -> (f64, f64) {
@@ -138,10 +149,10 @@ impl Engine for CpuEngine {
             factor.order(),
             "right-hand side of other height"
         );
-        Ok(self.pool.install(|| factor.solve(self.isa, rhs)))
+        Ok(self.compute(|| factor.solve(self.isa, rhs)))
     }
 
     fn inverse_diagonal(&self, factor: &cholesky::Factor) -> Result<Vec<f64>> {
-        Ok(self.pool.install(|| factor.inverse_diagonal(self.isa)))
+        Ok(self.compute(|| factor.inverse_diagonal(self.isa)))
     }
 }

@@ -1,15 +1,21 @@
 //! The paper's algorithm: labels from the projector, recomputed as the network changes.
 
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::sync::Arc;
+
 use muso_models::Network;
 use serde::{Deserialize, Serialize};
 
 use super::{Method, Task, head_matrix, settings_of, short, within};
-use crate::data::images::shuffled;
-use crate::engine::{Engine, Matrix, SumsSpec, Targets};
+use crate::data::images::{Batch, shuffled};
+use crate::engine::{AnyEngine, Engine, Matrix, SumsSpec, Targets};
 use crate::error::{Error, Result};
-use crate::features::Extracted;
+use crate::features::Feed;
 use crate::gram::{Gram, GramBuilder, Route};
 use crate::labels::{Projector, argmax, column_select, leverage_scores, softmax};
+use crate::progress::{Progress, check};
+use crate::scheduler::Lane;
 use crate::solve::Eigen;
 use crate::train::{Beside, Recipe, RowTargets, Rule, Session, Step, Watch, stream};
 
@@ -87,6 +93,10 @@ pub struct Muso {
     /// Steps between label updates; none updates once an epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub every: Option<usize>,
+    /// How many updates late new labels are put to use, 0 or 1. With 1 they are computed while training goes on with
+    /// those of the update before; with 0 only batches without forgotten rows are trained on meanwhile, which changes
+    /// nothing in the outcome.
+    pub staleness: usize,
     /// How.
     pub recipe: Recipe,
 }
@@ -99,6 +109,7 @@ impl Default for Muso {
             reference: Reference::Logits,
             ridge: RidgePath::Cosine(1e-6, 1e-2),
             every: None,
+            staleness: 0,
             recipe: short(Rule::Adam, 2, 3e-5, 128),
         }
     }
@@ -112,65 +123,180 @@ impl Muso {
         rows.sort_unstable();
         Ok(rows)
     }
+}
 
+/// All that the labels of an update are made from but the network, owned: a lane works on it.
+struct Labels {
+    settings: Muso,
+    feed: Feed,
+    retain: Vec<usize>,
+    forget: Vec<usize>,
+    /// w_p.
+    trained: Matrix,
+    /// w_init.
+    initial: Matrix,
+    /// y_ref.
+    reference: Matrix,
+    engine: AnyEngine,
+    seed: u64,
+}
+
+impl Labels {
     /// The retained rows of one update.
     fn sample(
         &self,
-        task: &Task<'_>,
         network: &Network,
         update: u64,
-        watch: &mut dyn Watch,
-    ) -> Result<Extracted> {
-        let seed = stream(stream(task.seed, 0x3501), update);
-        let rows = match self.sampling {
-            Sampling::All => task.retain.to_vec(),
-            Sampling::Random(share) => Self::sampled(task.retain, share, seed)?,
+        progress: &mut dyn Progress,
+    ) -> Result<Vec<usize>> {
+        let seed = stream(stream(self.seed, 0x3501), update);
+        match self.settings.sampling {
+            Sampling::All => Ok(self.retain.clone()),
+            Sampling::Random(share) => Muso::sampled(&self.retain, share, seed),
             Sampling::ColumnSelect(share) => {
-                let all = task
-                    .feed
-                    .extract(network, task.retain, &mut Beside(watch))?;
-                let gram = self.gram(task, &all, Route::Primal)?;
-                let eigen = Eigen::new(gram.system())?;
-                let scores = leverage_scores(task.engine, &eigen, all.feature_rows(), None)?;
-                let drawn = column_select(&scores, count(share, task.retain.len())?, seed);
-                drawn.into_iter().map(|i| task.retain[i]).collect()
+                let all = self.feed.extract(network, &self.retain, progress)?;
+                let spec = spec(all.width);
+                let mut builder = GramBuilder::new(&self.engine, Route::Primal, spec)?;
+                builder.push(all.feature_rows(), Targets::None)?;
+                let eigen = Eigen::new(builder.finish()?.system())?;
+                let scores = leverage_scores(&self.engine, &eigen, all.feature_rows(), None)?;
+                let drawn = column_select(&scores, count(share, self.retain.len())?, seed);
+                Ok(drawn.into_iter().map(|i| self.retain[i]).collect())
             }
-        };
-        task.feed.extract(network, &rows, &mut Beside(watch))
+        }
     }
 
-    fn gram(&self, task: &Task<'_>, rows: &Extracted, route: Route) -> Result<Gram> {
-        let spec = SumsSpec {
-            features: rows.width,
-            bias: true,
-            targets: 0,
-        };
-        let mut builder = GramBuilder::new(task.engine, route, spec)?;
-        builder.push(rows.feature_rows(), Targets::None)?;
+    /// The sums over `rows`, made as the network hands them on.
+    fn gram(&self, network: &Network, rows: &[usize], progress: &mut dyn Progress) -> Result<Gram> {
+        let spec = spec(self.trained.rows() - 1);
+        let route = Route::choose(rows.len() as u64, spec.order());
+        let mut builder = GramBuilder::new(&self.engine, route, spec)?;
+        let mut done = 0;
+        for (number, passed) in (0..).zip(self.feed.pass(network, rows, None)?) {
+            let passed = passed?;
+            done += passed.rows.len() as u64;
+            let _span = self.feed.scheduler.trace.span("gram", number);
+            builder.update(&passed.features, Targets::None)?;
+            check(progress, "extracting features", done, rows.len() as u64)?;
+        }
         builder.finish()
     }
 
     /// ỹ_u, N_u×C, for the network as it is.
-    fn optimal_outputs(
+    fn outputs(
         &self,
-        task: &Task<'_>,
         network: &Network,
-        reference: &Matrix,
         (update, part): (u64, f64),
-        watch: &mut dyn Watch,
+        progress: &mut dyn Progress,
     ) -> Result<Matrix> {
-        let sample = self.sample(task, network, update, watch)?;
-        let route = Route::choose(sample.rows() as u64, sample.width + 1);
-        let gram = self.gram(task, &sample, route)?;
-        let trained = head_matrix(task.original);
-        let projector = Projector::new(task.engine, gram, self.ridge.at(part))?;
-        let (optimal, _) = projector.optimal_weights(&trained, &head_matrix(task.initial))?;
-        let weights = optimal.zip(&trained, |a, b| a + b);
-        let forgotten = task
-            .feed
-            .extract(network, task.forget, &mut Beside(watch))?;
-        let outputs = task.engine.project(forgotten.feature_rows(), &weights)?;
-        Ok(outputs.zip(reference, |output, known| output - known))
+        let sample = self.sample(network, update, progress)?;
+        let gram = self.gram(network, &sample, progress)?;
+        let ridge = self.settings.ridge.at(part);
+        let solving = self.feed.scheduler.trace.span("solve", update);
+        let projector = Projector::new(&self.engine, gram, ridge)?;
+        let (optimal, _) = projector.optimal_weights(&self.trained, &self.initial)?;
+        drop(solving);
+        let weights = optimal.zip(&self.trained, |a, b| a + b);
+        let forgotten = self.feed.extract(network, &self.forget, progress)?;
+        let outputs = self.engine.project(forgotten.feature_rows(), &weights)?;
+        Ok(outputs.zip(&self.reference, |output, known| output - known))
+    }
+
+    /// The outputs of an update, on a lane of their own where there are lanes.
+    fn start(
+        self: &Arc<Self>,
+        network: &Network,
+        at: (u64, f64),
+        watch: &mut dyn Watch,
+    ) -> Result<Pending> {
+        let scheduler = &self.feed.scheduler;
+        if scheduler.depth == 0 {
+            let outputs = self.outputs(network, at, &mut Beside(watch))?;
+            return Ok(Pending::Here(Some(outputs)));
+        }
+        let (labels, network) = (self.clone(), network.clone());
+        let outputs = std::iter::once_with(move || labels.outputs(&network, at, &mut ()));
+        Ok(Pending::Lane(scheduler.lane("labels", outputs)?))
+    }
+}
+
+/// Outputs that are being computed.
+enum Pending {
+    Here(Option<Matrix>),
+    Lane(Lane<Matrix>),
+}
+
+impl Pending {
+    /// Waits for them; there are none the second time.
+    fn take(&mut self) -> Result<Option<Matrix>> {
+        match self {
+            Self::Here(outputs) => Ok(outputs.take()),
+            Self::Lane(lane) => lane.next().transpose(),
+        }
+    }
+}
+
+/// The targets of a run, and the outputs that will change them.
+struct Relabelled<'a> {
+    kind: LabelKind,
+    forget: &'a [usize],
+    targets: RefCell<RowTargets>,
+}
+
+impl Relabelled<'_> {
+    fn set(&self, outputs: &Matrix) {
+        let mut targets = self.targets.borrow_mut();
+        for (i, &row) in self.forget.iter().enumerate() {
+            match self.kind {
+                LabelKind::Hard => targets.set_class(row, argmax(outputs.row(i)) as i64),
+                LabelKind::Soft => targets.set_distribution(row, softmax(outputs.row(i), 1.0)),
+            }
+        }
+    }
+
+    fn set_when_done(&self, pending: &mut Pending) -> Result<()> {
+        if let Some(outputs) = pending.take()? {
+            self.set(&outputs);
+        }
+        Ok(())
+    }
+}
+
+/// Lets a step begin when the labels of its batch are there.
+struct Gate<'a> {
+    watch: &'a mut dyn Watch,
+    labels: &'a Relabelled<'a>,
+    pending: &'a mut Pending,
+    forgotten: &'a HashSet<usize>,
+}
+
+impl Watch for Gate<'_> {
+    fn rows(&mut self, done: u64, total: u64) -> bool {
+        self.watch.rows(done, total)
+    }
+
+    fn other(&mut self, phase: &str, done: u64, total: u64) -> bool {
+        self.watch.other(phase, done, total)
+    }
+
+    fn before_step(&mut self, batch: &Batch) -> Result<()> {
+        if batch.rows.iter().any(|row| self.forgotten.contains(row)) {
+            self.labels.set_when_done(self.pending)?;
+        }
+        self.watch.before_step(batch)
+    }
+
+    fn epoch(&mut self, session: &Session) -> Result<()> {
+        self.watch.epoch(session)
+    }
+}
+
+/// Sums over feature rows with a bias.
+fn spec(features: usize) -> SumsSpec {
+    SumsSpec {
+        features,
+        bias: true,
+        targets: 0,
     }
 }
 
@@ -208,6 +334,7 @@ impl Method for Muso {
         for ridge in ridges {
             within("ridge", ridge, 0.0, f64::MAX)?;
         }
+        within("staleness", self.staleness as f64, 0.0, 1.0)?;
         within("every", self.every.unwrap_or(1) as f64, 1.0, f64::INFINITY)?;
         self.recipe.check()
     }
@@ -226,26 +353,53 @@ impl Method for Muso {
                 Matrix::from_vec(task.forget.len(), task.classes, logits)
             }
         };
+        let labels = Arc::new(Labels {
+            settings: self.clone(),
+            feed: task.feed.clone(),
+            retain: task.retain.to_vec(),
+            forget: task.forget.to_vec(),
+            trained: head_matrix(task.original),
+            initial: head_matrix(task.initial),
+            reference: known,
+            engine: task.engine.clone(),
+            seed: task.seed,
+        });
+        let relabelled = Relabelled {
+            kind: self.labels,
+            forget: task.forget,
+            targets: RefCell::new(task.targets()),
+        };
+        let forgotten: HashSet<usize> = task.forget.iter().copied().collect();
         let rows = task.all_rows();
         let steps = rows.len().div_ceil(self.recipe.batch);
-        let mut targets: RowTargets = task.targets();
         let seed = stream(task.seed, 0x3502);
         let mut session = Session::new(task.original.clone(), self.recipe.clone(), seed);
+        let mut late: Option<Pending> = None;
         let mut update = 0;
         while !session.is_finished() {
             let part = (session.epoch * steps + session.step) as f64
                 / (session.recipe.epochs * steps) as f64;
-            let outputs =
-                self.optimal_outputs(task, &session.network, &known, (update, part), watch)?;
-            update += 1;
-            for (i, &row) in task.forget.iter().enumerate() {
-                match self.labels {
-                    LabelKind::Hard => targets.set_class(row, argmax(outputs.row(i)) as i64),
-                    LabelKind::Soft => targets.set_distribution(row, softmax(outputs.row(i), 1.0)),
-                }
+            let mut pending = labels.start(&session.network, (update, part), watch)?;
+            if self.staleness > 0 {
+                // The first labels have none before them to stand in.
+                let mut due = match late.take() {
+                    Some(due) => due,
+                    None => std::mem::replace(&mut pending, Pending::Here(None)),
+                };
+                relabelled.set_when_done(&mut due)?;
+                late = Some(std::mem::replace(&mut pending, Pending::Here(None)));
             }
-            let mut loss = |step: &Step<'_>| targets.loss(step);
-            session.advance(task.feed, &rows, self.every, &mut loss, None, watch)?;
+            update += 1;
+            let mut gate = Gate {
+                watch: &mut *watch,
+                labels: &relabelled,
+                pending: &mut pending,
+                forgotten: &forgotten,
+            };
+            let mut loss = |step: &Step<'_>| relabelled.targets.borrow().loss(step);
+            session.advance(task.feed, &rows, self.every, &mut loss, None, &mut gate)?;
+            // Should no batch of this stretch have held a forgotten row.
+            relabelled.set_when_done(&mut pending)?;
             if session.step == 0 {
                 watch.epoch(&session)?;
             }

@@ -96,7 +96,7 @@ impl MusoS {
             let moved = task.feed.extract_changed(
                 task.original,
                 task.retain,
-                &shift,
+                Some(shift),
                 &mut Beside(watch),
             )?;
             for row in moved.logits.chunks(task.classes) {

@@ -8,6 +8,7 @@ use super::{Method, Task, settings_of, short, within};
 use crate::data::images::{Batch, shuffled};
 use crate::error::Result;
 use crate::features::Feed;
+use crate::scheduler::Scheduler;
 use crate::train::{Recipe, Rule, Session, Watch, cross_entropy, stream};
 
 /// NegGrad+: α·CE(retained) − (1 − α)·CE(forgotten), a batch of each a step.
@@ -48,7 +49,7 @@ impl Rounds<'_> {
         let now = self.rest.len().min(self.batch);
         let rows: Vec<usize> = self.rest.drain(..now).collect();
         let direct = Feed {
-            prefetch: 0,
+            scheduler: Scheduler::in_place(),
             ..self.feed.clone()
         };
         let mut batch = direct

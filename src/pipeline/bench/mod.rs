@@ -6,6 +6,8 @@
 
 #[cfg(feature = "cuda")]
 pub mod cuda;
+#[cfg(feature = "nn")]
+pub mod lanes;
 
 use serde::Serialize;
 

@@ -15,6 +15,7 @@ use crate::report::{
     AccuracyCurve, Detail, Entropies, Metric, NOISE_FLOOR, NetworkReport, PRETRAINED, RETRAIN, Row,
     ScenarioTable, Stat, Style, Table, Tuning, html, paper, terminal,
 };
+use crate::scheduler::Scheduler;
 
 /// The words around a table.
 #[derive(Clone, Debug, Default)]
@@ -122,7 +123,12 @@ pub fn prepare(config: &Config) -> Result<(Bench, Vec<Vec<Case>>)> {
                 .collect()
         })
         .collect::<Result<Vec<Vec<Case>>>>()?;
-    Ok((Bench::new(data, network, &Device::flex())?, cases))
+    // Every core has a job of its own already.
+    let scheduler = Scheduler::in_place();
+    Ok((
+        Bench::new(data, network, &Device::flex(), &scheduler)?,
+        cases,
+    ))
 }
 
 /// Trains, retrains and unlearns.

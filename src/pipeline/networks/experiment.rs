@@ -20,6 +20,7 @@ use crate::evaluate::{Judged, Mia, MiaOutputs, Outputs, RowSet, Scores, Source, 
 use crate::features::Feed;
 use crate::methods::networks::{Method, Retrain, Snapshot, Task};
 use crate::progress::Progress;
+use crate::scheduler::Scheduler;
 use crate::train::{Recipe, RowTargets, Session, Watch, stream};
 
 /// Rows on which the accuracy after each epoch is taken.
@@ -35,15 +36,27 @@ pub struct Bench {
     pub network: NetworkConfig,
 }
 
+impl super::Workplace {
+    /// Puts a data set and a network here.
+    pub fn bench(&self, data: Dataset, network: NetworkConfig) -> Result<Bench> {
+        Bench::new(data, network, &self.device, &self.scheduler)
+    }
+}
+
 impl Bench {
     /// Puts a data set and a network on a device.
-    pub fn new(data: Dataset, network: NetworkConfig, device: &Device) -> Result<Self> {
+    pub fn new(
+        data: Dataset,
+        network: NetworkConfig,
+        device: &Device,
+        scheduler: &Scheduler,
+    ) -> Result<Self> {
         network.check()?;
         let feed = |set, normalisation: &Normalisation| Feed {
             set,
             normalisation: normalisation.clone(),
             device: device.clone(),
-            prefetch: 2,
+            scheduler: scheduler.clone(),
         };
         Ok(Self {
             train: feed(data.train, &data.normalisation),
@@ -398,7 +411,7 @@ impl Plan<'_> {
                         let initial = self.bench.initial(self.seeds[*seed])?;
                         let clock = Instant::now();
                         let drawn = stream(stream(self.seeds[*seed], 0x12E), *order as u64);
-                        let engine = self.machine.engine.for_worker()?;
+                        let engine = self.machine.engine.for_worker();
                         let task = self.task(case, &initial, &initial, &[], drawn, &engine);
                         let network = Retrain {}.unlearn(&task, &mut watch)?;
                         Ok(Trained {
@@ -550,7 +563,7 @@ impl Plan<'_> {
         });
         let clock = Instant::now();
         let drawn = stream(self.seeds[seed], 0x0A23);
-        let engine = self.machine.engine.for_worker()?;
+        let engine = self.machine.engine.for_worker();
         let Trained {
             initial,
             network,

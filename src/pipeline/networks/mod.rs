@@ -17,9 +17,46 @@ pub mod tables;
 
 pub use config::Config;
 
+use muso_models::burn::tensor::Device;
+
 use crate::engine::AnyEngine;
 #[cfg(feature = "cuda")]
 use crate::engine::Engine;
+use crate::error::Result;
+use crate::scheduler::Scheduler;
+
+/// Where a single run computes, and how its work is spread.
+#[derive(Clone, Debug)]
+pub struct Workplace {
+    /// For the closed forms.
+    pub engine: AnyEngine,
+    /// For the networks.
+    pub device: Device,
+    /// The lanes.
+    pub scheduler: Scheduler,
+}
+
+impl Workplace {
+    /// Networks and closed forms on the device of `engine`.
+    ///
+    /// # Errors
+    /// If networks need something there that is not installed.
+    pub fn new(engine: AnyEngine, scheduler: Scheduler) -> Result<Self> {
+        let device = match &engine {
+            AnyEngine::Cpu(_) => Device::flex(),
+            #[cfg(feature = "cuda")]
+            AnyEngine::Cuda(engine) => {
+                crate::gpu::compiler::prepare()?;
+                Device::cuda(engine.context().ordinal())
+            }
+        };
+        Ok(Self {
+            engine,
+            device,
+            scheduler,
+        })
+    }
+}
 
 /// What a comparison runs on.
 #[derive(Clone, Copy, Debug)]

@@ -4,16 +4,15 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use muso_models::burn::tensor::Device;
 use muso_models::{Architecture, Network, NetworkConfig};
 use serde::Serialize;
 
+use super::Workplace;
 use super::config::{Config, Forget};
 use super::experiment::{Bench, Case};
 use super::folder::{Folder, MAKE, load_into, make_of, make_text};
 use crate::data::checkpoint::write_state;
 use crate::data::{OutputFile, commit_all};
-use crate::engine::AnyEngine;
 use crate::error::{Error, Result};
 use crate::evaluate::{Mia, Outputs, Scores, avg_gap};
 use crate::methods::networks::{Method, Retrain, Snapshot, Task, find};
@@ -54,11 +53,12 @@ pub fn train(
     folder: &Folder,
     config: &Config,
     resumed: bool,
+    place: &Workplace,
     progress: &mut dyn Progress,
 ) -> Result<TrainReport> {
     let data = config.open()?;
     let network = config.network(&data);
-    let bench = Bench::new(data, network, &Device::flex())?;
+    let bench = place.bench(data, network)?;
     if !resumed {
         folder.create(config)?;
     }
@@ -145,7 +145,7 @@ pub struct Report {
 
 impl Unlearn {
     /// Does it.
-    pub fn run(&self, engine: &AnyEngine, progress: &mut dyn Progress) -> Result<Report> {
+    pub fn run(&self, place: &Workplace, progress: &mut dyn Progress) -> Result<Report> {
         let method = self.method()?;
         let data = self.config.open()?;
         let forget = self.config.forget.first().ok_or(Error::Missing {
@@ -154,7 +154,7 @@ impl Unlearn {
         })?;
         let seed = self.config.seeds[0];
         let case = forget.case(&data, seed)?;
-        let start = Start::find(self, data)?;
+        let start = Start::find(self, data, place)?;
         let bench = &start.bench;
         let task = Task {
             feed: &bench.train,
@@ -167,7 +167,7 @@ impl Unlearn {
             network: &bench.network,
             recipe: &self.config.train,
             seed,
-            engine,
+            engine: &place.engine,
         };
         let clock = Instant::now();
         let unlearned = method.unlearn(&task, &mut Phase("unlearning", progress))?;
@@ -252,11 +252,14 @@ struct Start {
 }
 
 impl Start {
-    fn find(request: &Unlearn, data: crate::data::images::Dataset) -> Result<Self> {
-        let device = Device::flex();
+    fn find(
+        request: &Unlearn,
+        data: crate::data::images::Dataset,
+        place: &Workplace,
+    ) -> Result<Self> {
         if let Some(run) = &request.run {
             let network = request.config.network(&data);
-            let bench = Bench::new(data, network, &device)?;
+            let bench = place.bench(data, network)?;
             let found = Folder::new(run).open(&bench)?;
             return Ok(Self {
                 bench,
@@ -270,7 +273,7 @@ impl Start {
             expected: "the model that is to forget".into(),
         })?;
         let network = make(path, &request.config, request.architecture, &data)?;
-        let bench = Bench::new(data, network, &device)?;
+        let bench = place.bench(data, network)?;
         let initial = bench.initial(request.config.seeds[0])?;
         let original = load_into(initial.clone(), path)?;
         Ok(Self {
@@ -336,7 +339,7 @@ pub struct Evaluate {
 
 impl Evaluate {
     /// Does it.
-    pub fn run(&self, progress: &mut dyn Progress) -> Result<Report> {
+    pub fn run(&self, place: &Workplace, progress: &mut dyn Progress) -> Result<Report> {
         if self.reference.is_some() && self.forget.is_none() {
             return Err(Error::Missing {
                 name: "--forget-class, --forget-random or --forget",
@@ -352,7 +355,7 @@ impl Evaluate {
             .map(|forget| forget.case(&data, seed))
             .transpose()?;
         let network = make(&self.model, &self.config, self.architecture, &data)?;
-        let bench = Bench::new(data, network, &Device::flex())?;
+        let bench = place.bench(data, network)?;
         let blank = bench.initial(0)?;
         let name = |path: &PathBuf| {
             path.file_name()

@@ -83,6 +83,9 @@ pub(crate) fn artifact(messages: &str, name: &str) -> PathBuf {
 }
 
 /// Has the virtual GPU fail the next synchronisation after a finding.
+///
+/// burn's matrix product loads two or four columns at a time, the padding of a row included, and drops what it computes
+/// from that: the loads are of memory that nobody has written, and the only defect of another's kernels that is let be.
 #[allow(unsafe_code)]
 fn strict(library: &Path) {
     type Configure = unsafe extern "C" fn(*const std::ffi::c_char) -> u32;
@@ -91,6 +94,8 @@ fn strict(library: &Path) {
     unsafe {
         let library = libloading::Library::new(library).unwrap();
         let configure = library.get::<Configure>(b"vgpuConfigure\0").unwrap();
-        assert_eq!(configure(c"{\"strict\": true}".as_ptr()), 0);
+        let settings = c"{\"strict\": true, \
+            \"tolerate\": [{\"kind\": \"uninitialised-global\", \"kernels\": \"matmul_entry\"}]}";
+        assert_eq!(configure(settings.as_ptr()), 0);
     }
 }

@@ -10,6 +10,8 @@ mod capi;
 mod device;
 #[cfg(feature = "cuda")]
 mod engine;
+#[cfg(all(feature = "cuda", feature = "nn"))]
+mod tensors;
 #[cfg(feature = "cuda")]
 pub(crate) use device::virtual_library;
 

@@ -40,6 +40,8 @@ pub(super) struct Config {
     pub(super) leaks: bool,
     /// Defects in kernels of somebody else that are only counted.
     pub(super) tolerate: Vec<Tolerated>,
+    /// Waits for events that are left out, as the report's `waits` names them.
+    pub(super) ignore_waits: Option<String>,
     /// Registers of a thread by kernel, instead of the estimate.
     pub(super) registers: BTreeMap<String, u32>,
     /// Output of `ptxas -v` to take registers from.
@@ -119,6 +121,7 @@ impl Config {
             strict,
             leaks,
             tolerate,
+            ignore_waits,
             ptxas,
             report,
             trace

@@ -128,6 +128,7 @@ impl State {
     fn new(config: Config) -> Self {
         let mut engine = Engine::new(config.device(), config.capacity());
         engine.findings.tolerate = config.tolerate.clone();
+        engine.ignored_waits = config.ignore_waits.clone();
         let default_pool = 0;
         Self {
             config,

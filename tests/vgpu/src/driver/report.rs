@@ -38,6 +38,7 @@ fn report(state: &State) -> Value {
         "timeline": engine.timeline.summary(),
         "findings": engine.findings.list(),
         "tolerated": engine.findings.tolerated,
+        "waits": engine.waits,
     })
 }
 
@@ -188,6 +189,7 @@ export! {
             session.config = config;
         }
         session.engine.findings.tolerate = session.config.tolerate.clone();
+        session.engine.ignored_waits = session.config.ignore_waits.clone();
         Ok(())
     }
 }

@@ -140,7 +140,7 @@ export! {
     fn cuStreamWaitEvent(session, handle: CUstream, waited: CUevent, _flags: u32) {
         let id = session.stream(handle)?;
         if let Some(recorded) = event(session, waited)?.recorded.clone() {
-            session.engine.wait(id, &recorded);
+            session.engine.wait_for(id, &recorded);
         }
         Ok(())
     }

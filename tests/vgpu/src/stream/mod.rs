@@ -70,6 +70,8 @@ pub struct Recorded {
     /// The marker on the stream.
     pub point: Point,
     clock: Clock,
+    /// It marks the end of all streams of its context.
+    of_context: bool,
 }
 
 /// What the work of a context has been told to wait for.
@@ -115,6 +117,10 @@ pub struct Engine {
     pub timeline: Timeline,
     /// Page-locked host memory.
     pub pinned: Pinned,
+    /// Waits for events that the program asked for, by who waits for whom.
+    pub waits: BTreeMap<String, u64>,
+    /// Those of them that are counted and otherwise left out, to see whether anything notices.
+    pub ignored_waits: Option<String>,
     ends: Ends,
     streams: BTreeMap<StreamId, Stream>,
     /// What all work of a context waits for, that of streams yet to come included.
@@ -151,6 +157,8 @@ impl Engine {
             timeline: Timeline::default(),
             pinned: Pinned::default(),
             ends: Ends::default(),
+            waits: BTreeMap::new(),
+            ignored_waits: None,
             streams: BTreeMap::new(),
             barriers: BTreeMap::new(),
             allocations: BTreeMap::new(),
@@ -238,11 +246,33 @@ impl Engine {
                 sequence: stream.queued,
             },
             clock: stream.clock.clone(),
+            of_context: false,
         }
     }
 
+    /// Queues a wait for an event that the program asked for.
+    pub fn wait_for(&mut self, id: StreamId, event: &Recorded) {
+        let name = self.stream_name(id);
+        if self.is_wanted(&name, event) {
+            self.wait(id, event);
+        }
+    }
+
+    /// Counts a wait that the program asked for, and says whether it is to be kept.
+    fn is_wanted(&mut self, who: &str, event: &Recorded) -> bool {
+        let whom = if event.of_context {
+            "the context".to_owned()
+        } else {
+            self.stream_name(event.point.stream)
+        };
+        let wait = format!("{who} for {whom}");
+        let wanted = self.ignored_waits.as_ref() != Some(&wait);
+        *self.waits.entry(wait).or_default() += 1;
+        wanted
+    }
+
     /// Queues a wait for an event.
-    pub fn wait(&mut self, id: StreamId, event: &Recorded) {
+    fn wait(&mut self, id: StreamId, event: &Recorded) {
         self.enqueue_after(id, Action::Marker, "wait".into(), Some(event));
     }
 
@@ -255,11 +285,17 @@ impl Engine {
         }
         let recorded = self.record(meeting);
         self.destroy_stream(meeting);
-        recorded
+        Recorded {
+            of_context: true,
+            ..recorded
+        }
     }
 
     /// Has everything that will be queued on the streams of a context wait for an event.
     pub fn wait_all(&mut self, group: u64, event: &Recorded) {
+        if !self.is_wanted("the context", event) {
+            return;
+        }
         let of_group = |(&id, s): (&StreamId, &Stream)| (s.group == group).then_some(id);
         let ids: Vec<StreamId> = self.streams.iter().filter_map(of_group).collect();
         for id in ids {
@@ -372,6 +408,7 @@ impl Engine {
                 sequence: stream.queued,
             },
             clock: stream.clock.clone(),
+            of_context: false,
         })
     }
 

@@ -132,6 +132,38 @@ fn current() -> CUcontext {
 }
 
 #[test]
+fn a_wait_that_is_left_out_is_missed() {
+    let device = Device::new();
+    let x = device.upload(&[1.0; N]);
+    let (producer, consumer) = (device.stream(), device.stream());
+    fill_on(producer, x, 2.0, N);
+    device.order(producer, consumer);
+    let waits = device.report()["waits"].clone();
+    let name = waits.as_object().unwrap().keys().next().unwrap().clone();
+    assert_eq!(waits[&name], 1);
+    crate::device::configure(&format!(r#"{{"ignore_waits": "{name}"}}"#));
+    fill_on(producer, x, 3.0, N);
+    device.order(producer, consumer);
+    fill_on(consumer, x, 4.0, N);
+    device.expect(&["stream-hazard"]);
+}
+
+#[test]
+fn what_is_tolerated_is_counted_and_let_be() {
+    for (kernels, kinds) in [("add", &[][..]), ("sub", &["uninitialised-global"])] {
+        let device = Device::configured(&format!(
+            r#"{{"tolerate": [{{"kind": "uninitialised-global", "kernels": "{kernels}"}}]}}"#
+        ));
+        let (stream, to, from) = (device.stream(), device.upload(&[1.0; N]), device.alloc(N));
+        device.kernels().add(stream, to, from, N as u32);
+        ok!(cuStreamSynchronize(stream));
+        device.expect(kinds);
+        let tolerated = device.report()["tolerated"].as_u64().unwrap();
+        assert_eq!(tolerated > 0, kinds.is_empty());
+    }
+}
+
+#[test]
 fn an_event_of_the_context_follows_all_its_streams() {
     let device = Device::new();
     let (x, y) = (device.upload(&[1.0; N]), device.upload(&[1.0; N]));

@@ -1,0 +1,154 @@
+//! How work is spread over lanes, and where it is noted when what ran.
+//!
+//! The work of an iteration is a short graph: decode → copy → features → sums and labels → train step. Each arrow may be
+//! a [`Lane`]: an iterator whose items are made ahead of time by a thread of its own, at most so many of them. A lane
+//! takes from the lane before it, so a graph is a chain of iterators; dropping its end stops all of it, and an error in
+//! any lane comes out at the end, in place of the items that would have followed. Nothing here knows what the work is.
+//!
+//! Lanes do not change what is computed, nor in which order: every lane has one thread and hands its items on in the order
+//! in which it took them. What a lane computes with many threads (features, sums) it does in the pool that all share, so
+//! lanes overlap the work that has one thread, and the ends of the work that has many, without more threads than cores
+//! ever competing for long.
+//!
+//! ```
+//! use muso::scheduler::Scheduler;
+//! # fn main() -> muso::Result<()> {
+//! let scheduler = Scheduler::default();
+//! let squares = scheduler.lane("squares", (1..=4_u64).map(|n| Ok(n * n)))?;
+//! let halves = scheduler.lane("halves", squares.map(|item| item.map(|n| n as f64 / 2.0)))?;
+//! assert_eq!(halves.collect::<muso::Result<Vec<_>>>()?, [0.5, 2.0, 4.5, 8.0]);
+//! # Ok(())
+//! # }
+//! ```
+
+mod lane;
+mod trace;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use lane::Lane;
+pub use trace::{LaneUse, Span, Summary, Trace};
+
+use crate::error::{Error, Result};
+
+/// Called before a lane makes an item, with the lane's name and the number of the item; an error fails the lane.
+pub type Before = dyn Fn(&str, u64) -> Result<()> + Send + Sync;
+
+/// Asked again and again, while something is waited for, whether the run is to be given up.
+pub type Cancelled = dyn Fn() -> bool + Send + Sync;
+
+/// How the lanes of a run are made. Clones share the trace.
+#[derive(Clone)]
+pub struct Scheduler {
+    /// Items that a lane may be ahead of who takes them; 0 has no threads and does one thing after the other.
+    pub depth: usize,
+    /// How long one item of a lane may take. A lane that is stuck, say in a network file system, is given up after that.
+    pub patience: Duration,
+    /// Where spans are noted.
+    pub trace: Trace,
+    before: Option<Arc<Before>>,
+    cancelled: Option<Arc<Cancelled>>,
+}
+
+impl Default for Scheduler {
+    /// Two items ahead, ten minutes of patience, no trace.
+    fn default() -> Self {
+        Self {
+            depth: 2,
+            patience: Duration::from_secs(600),
+            trace: Trace::off(),
+            before: None,
+            cancelled: None,
+        }
+    }
+}
+
+impl fmt::Debug for Scheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scheduler")
+            .field("depth", &self.depth)
+            .field("patience", &self.patience)
+            .field("trace", &self.trace)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Scheduler {
+    /// No threads: each item is made when it is asked for.
+    pub fn in_place() -> Self {
+        Self::default().with_depth(0)
+    }
+
+    /// With lanes that may be `depth` items ahead.
+    pub fn with_depth(self, depth: usize) -> Self {
+        Self { depth, ..self }
+    }
+
+    /// With other patience.
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// With a trace.
+    pub fn with_trace(self, trace: Trace) -> Self {
+        Self { trace, ..self }
+    }
+
+    /// With something to be called before each item: to slow a lane down, to look at it, or to make it fail in a test.
+    pub fn with_before(
+        self,
+        before: impl Fn(&str, u64) -> Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            before: Some(Arc::new(before)),
+            ..self
+        }
+    }
+
+    /// With something that says when the run is to be given up; a lane that is being waited for then ends in
+    /// [`Error::Interrupted`].
+    pub fn with_cancelled(self, cancelled: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self {
+            cancelled: Some(Arc::new(cancelled)),
+            ..self
+        }
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.cancelled.as_ref().is_some_and(|f| f())
+    }
+
+    /// Makes the items of `source` ahead of time, in a thread called after the lane.
+    ///
+    /// # Errors
+    /// If the system has no thread to give.
+    pub fn lane<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        source: impl Iterator<Item = Result<T>> + Send + 'static,
+    ) -> Result<Lane<T>> {
+        Lane::new(self, name, source)
+    }
+
+    /// To be called before item `number` of a lane that the calling thread is, rather than a [`Lane`].
+    pub fn before(&self, lane: &str, number: u64) -> Result<()> {
+        self.before.as_ref().map_or(Ok(()), |f| f(lane, number))
+    }
+}
+
+/// What a panic said, as an error that names the lane.
+pub(crate) fn panicked(lane: &str, panic: &(dyn std::any::Any + Send)) -> Error {
+    let said = panic
+        .downcast_ref::<&str>()
+        .map(ToString::to_string)
+        .or_else(|| panic.downcast_ref::<String>().cloned());
+    Error::Lane {
+        lane: lane.to_owned(),
+        problem: match said {
+            Some(said) => format!("panicked: {said}"),
+            None => "panicked".to_owned(),
+        },
+    }
+}
