@@ -1,9 +1,35 @@
 //! gram: G = ZᵀZ and ZᵀY.
 
-use crate::args;
 use crate::device::{Arg, Buffer, Dtype, Gpu, NULL, even};
 use crate::reference::{Dot, Random, Table};
 use crate::tiles::{PLAIN, ROW_BLOCK, TALL, TILE, TILE_HALF};
+use crate::{Test, args};
+
+/// The tests, for `main.rs`.
+pub(crate) const TESTS: &[Test] = &[
+    ("gram_holds_at_every_width", gram_holds_at_every_width),
+    (
+        "gram_holds_at_every_number_of_rows",
+        gram_holds_at_every_number_of_rows,
+    ),
+    (
+        "gram_holds_for_every_type_and_pitch",
+        gram_holds_for_every_type_and_pitch,
+    ),
+    (
+        "gram_of_nearly_dependent_columns_keeps_its_digits",
+        gram_of_nearly_dependent_columns_keeps_its_digits,
+    ),
+    (
+        "batches_that_end_at_row_blocks_cannot_be_told_apart",
+        batches_that_end_at_row_blocks_cannot_be_told_apart,
+    ),
+    ("cross_sums_hold", cross_sums_hold),
+    (
+        "mirror_copies_the_lower_triangle",
+        mirror_copies_the_lower_triangle,
+    ),
+];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
@@ -214,11 +240,8 @@ fn check_all(gpu: &Gpu, rows: &Rows<'_>, sign: f64) {
     }
 }
 
-#[test]
 fn gram_holds_at_every_width() {
-    let Some(gpu) = Gpu::new(&["gram"]) else {
-        return;
-    };
+    let gpu = Gpu::new(&["gram"]);
     for (n, features) in [1, TILE - 1, TILE, TILE + 1, 3 * TILE + 5]
         .into_iter()
         .enumerate()
@@ -234,11 +257,8 @@ fn gram_holds_at_every_width() {
     }
 }
 
-#[test]
 fn gram_holds_at_every_number_of_rows() {
-    let Some(gpu) = Gpu::new(&["gram"]) else {
-        return;
-    };
+    let gpu = Gpu::new(&["gram"]);
     for (n, count) in [1, 15, 16, 17, 511, 512, 513, 3 * ROW_BLOCK + 5]
         .into_iter()
         .enumerate()
@@ -257,11 +277,8 @@ fn gram_holds_at_every_number_of_rows() {
     }
 }
 
-#[test]
 fn gram_holds_for_every_type_and_pitch() {
-    let Some(gpu) = Gpu::new(&["gram"]) else {
-        return;
-    };
+    let gpu = Gpu::new(&["gram"]);
     for (n, dtype) in Dtype::ALL.into_iter().enumerate() {
         // Aligned and cut within a chunk; not aligned, so that rows start anywhere.
         for (features, pitch) in [(130, 136), (71, 71), (129, 131)] {
@@ -280,11 +297,8 @@ fn gram_holds_for_every_type_and_pitch() {
     }
 }
 
-#[test]
 fn gram_of_nearly_dependent_columns_keeps_its_digits() {
-    let Some(gpu) = Gpu::new(&["gram"]) else {
-        return;
-    };
+    let gpu = Gpu::new(&["gram"]);
     // Columns that agree to one part in a million: the smallest eigenvalue of G is 1e-12 of the greatest.
     let common = Table::random(600, 1, Dtype::F64, 5);
     let noise = Table::random(600, 65, Dtype::F64, 6);
@@ -303,11 +317,8 @@ fn gram_of_nearly_dependent_columns_keeps_its_digits() {
     );
 }
 
-#[test]
 fn batches_that_end_at_row_blocks_cannot_be_told_apart() {
-    let Some(gpu) = Gpu::new(&["gram"]) else {
-        return;
-    };
+    let gpu = Gpu::new(&["gram"]);
     let z = Table::random(2 * ROW_BLOCK + 40, 40, Dtype::F32, 3);
     let part = |from: usize, to: usize| Table {
         rows: to - from,
@@ -340,11 +351,8 @@ fn batches_that_end_at_row_blocks_cannot_be_told_apart() {
     assert!(largest < 1e-10, "{largest:e} left of G − G");
 }
 
-#[test]
 fn cross_sums_hold() {
-    let Some(gpu) = Gpu::new(&["gram"]) else {
-        return;
-    };
+    let gpu = Gpu::new(&["gram"]);
     let mut random = Random(11);
     let shapes = [
         (1, 1, 1),
@@ -398,11 +406,8 @@ fn cross_sums_hold() {
     }
 }
 
-#[test]
 fn mirror_copies_the_lower_triangle() {
-    let Some(gpu) = Gpu::new(&["gram"]) else {
-        return;
-    };
+    let gpu = Gpu::new(&["gram"]);
     for n in [1, 31, 32, 33, 101] {
         let a = Table::random(n, n, Dtype::F64, n as u64);
         let buffer = gpu.upload(&a, Dtype::F64, even(n));

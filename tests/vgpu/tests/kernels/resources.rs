@@ -3,21 +3,39 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use crate::args;
 use crate::device::{Dtype, Gpu, MODULES, kernels, ptx, toolkit};
 use crate::reference::Table;
 use crate::toolkit::{PTX_ARCHS, parse_report, ptx_arch_for};
+use crate::{Test, args};
 
-#[test]
+/// The tests, for `main.rs`.
+pub(crate) const TESTS: &[Test] = &[
+    ("nothing_spills_on_any_device", nothing_spills_on_any_device),
+    (
+        "exports_are_those_of_the_readme",
+        exports_are_those_of_the_readme,
+    ),
+    (
+        "gram_on_tensor_cores_moves_no_more_than_it_must",
+        gram_on_tensor_cores_moves_no_more_than_it_must,
+    ),
+    (
+        "gram_of_halves_moves_no_more_than_it_must",
+        gram_of_halves_moves_no_more_than_it_must,
+    ),
+    (
+        "gram_by_fma_moves_no_more_than_it_must",
+        gram_by_fma_moves_no_more_than_it_must,
+    ),
+];
+
 fn nothing_spills_on_any_device() {
-    let Some(toolkit) = toolkit() else { return };
+    let toolkit = toolkit();
     let out = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels/spill-check.cubin");
     // The oldest and the newest of each kind; the build script's table has all of them.
     for arch in [75, 80, 90, 120] {
         for module in MODULES {
-            let Some(ptx) = ptx(module, ptx_arch_for(arch)) else {
-                return;
-            };
+            let ptx = ptx(module, ptx_arch_for(arch));
             let report = toolkit.cubin(&ptx, arch, &out).expect("the PTX assembles");
             let resources = parse_report(&report, arch);
             assert!(!resources.is_empty(), "{module}: no report");
@@ -47,7 +65,6 @@ fn symbols(name: &str) -> BTreeSet<String> {
     all
 }
 
-#[test]
 fn exports_are_those_of_the_readme() {
     let text = fs::read_to_string(kernels().join("README.md")).expect("the README");
     let in_ticks = text.split('`').skip(1).step_by(2);
@@ -58,9 +75,7 @@ fn exports_are_those_of_the_readme() {
     let documented: BTreeSet<String> = names.flat_map(symbols).collect();
     let mut exported = BTreeSet::new();
     for (module, arch) in MODULES.iter().flat_map(|m| PTX_ARCHS.map(|arch| (m, arch))) {
-        let Some(file) = ptx(module, arch) else {
-            return;
-        };
+        let file = ptx(module, arch);
         let text = fs::read_to_string(file).expect("PTX is text");
         let entries = text.lines().filter_map(|line| line.split_once(".entry "));
         exported.extend(entries.map(|(_, rest)| rest.trim_end_matches('(').trim().to_owned()));
@@ -74,8 +89,8 @@ fn exports_are_those_of_the_readme() {
 
 /// Global traffic of the Gram at D = 512, in row blocks of 512 rows: within 1.15 of what its tiles need.
 /// Returns the modelled FLOP/s of the entries asked for, on an A100 and an H100.
-fn check_traffic(technique: &str, dtype: Dtype, rows: usize) -> Option<[f64; 2]> {
-    let gpu = Gpu::new(&["gram"])?;
+fn check_traffic(technique: &str, dtype: Dtype, rows: usize) -> [f64; 2] {
+    let gpu = Gpu::new(&["gram"]);
     let (features, bytes) = (512, if dtype == Dtype::F32 { 4 } else { 2 });
     let z = gpu.upload(&Table::random(rows, features, dtype, 1), dtype, features);
     let blocks = rows / 512;
@@ -116,24 +131,19 @@ fn check_traffic(technique: &str, dtype: Dtype, rows: usize) -> Option<[f64; 2]>
          {:.1} TFLOP/s on an A100, {:.1} on an H100",
         rates[0], rates[1]
     );
-    Some(rates)
+    rates
 }
 
-#[test]
 fn gram_on_tensor_cores_moves_no_more_than_it_must() {
-    let Some([a100, _]) = check_traffic("dmma", Dtype::F32, 4096) else {
-        return;
-    };
+    let [a100, _] = check_traffic("dmma", Dtype::F32, 4096);
     // 19.5 TFLOP/s is what its f64 tensor cores do at most.
     assert!(a100 >= 0.7 * 19.5, "{a100:.1} TFLOP/s modelled");
 }
 
-#[test]
 fn gram_of_halves_moves_no_more_than_it_must() {
     check_traffic("mma", Dtype::Bf16, 4096);
 }
 
-#[test]
 fn gram_by_fma_moves_no_more_than_it_must() {
     check_traffic("fma", Dtype::F32, 1024);
 }
