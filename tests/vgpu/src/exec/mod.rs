@@ -428,7 +428,10 @@ fn count(code: &Code, issued: &[(u64, u64)], counters: &mut Counters) {
             Class::F64 => &mut counters.f64,
             Class::Half => &mut counters.half,
             Class::Special => &mut counters.special,
-            Class::Conversion => &mut counters.conversions,
+            Class::Conversion(how) if code.conversions[how as usize].0.of_f64() => {
+                &mut counters.conversions_f64
+            }
+            Class::Conversion(_) => &mut counters.conversions,
             Class::Control => &mut counters.control,
             Class::Memory => &mut counters.memory,
             Class::Mma(kind) => {

@@ -332,6 +332,8 @@ fn counters_count_lanes_and_conflicts() {
         (counters.flops_f32, counters.f32, counters.conversions),
         (64, 1, 2)
     );
+    // Neither those to shared memory nor parameters are requests to global memory.
+    assert_eq!((counters.memory, counters.global_requests), (5, 1));
     assert_eq!(
         counters.thread_instructions,
         32 * counters.warp_instructions
