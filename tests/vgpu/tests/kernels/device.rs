@@ -8,7 +8,6 @@ use std::{env, fs};
 
 use half::{bf16, f16};
 use vgpu::counters::Counters;
-use vgpu::device::{Description, model};
 use vgpu::exec::{Launch, run};
 use vgpu::memory::Memory;
 use vgpu::program::{Kernel, Program};
@@ -248,21 +247,6 @@ impl Gpu {
             }
         }
         table
-    }
-
-    /// Microseconds that the model gives a launch on the device of that name.
-    pub(crate) fn modelled(
-        &self,
-        device: &str,
-        name: &str,
-        (blocks, threads): (usize, usize),
-        counters: &Counters,
-    ) -> f64 {
-        let device = Description::find(device).expect("a described device");
-        let kernel = self.kernel(name);
-        let threads = threads as u32;
-        let occupancy = device.occupancy(threads, kernel.registers, kernel.static_shared);
-        model::time(&device, counters, blocks as u64, threads, &occupancy).microseconds
     }
 
     fn kernel(&self, name: &str) -> &Kernel {

@@ -2,7 +2,7 @@
 
 use crate::device::{Arg, Buffer, Dtype, Gpu, NULL, even};
 use crate::reference::{Dot, Random, Table};
-use crate::tiles::{PLAIN, ROW_BLOCK, TALL, TILE, TILE_HALF};
+use crate::tiles::{PLAIN, ROW_BLOCK, TALL, TILE, TILE_HALF, TILE_NARROW};
 use crate::{Test, args};
 
 /// The tests, for `main.rs`.
@@ -54,7 +54,7 @@ impl Rows<'_> {
         self.z.cols + usize::from(self.bias)
     }
 
-    /// Adds sign·ZᵀZ to `gram`.
+    /// Adds sign·ZᵀZ to `gram`; the technique is the end of a symbol, with the verb before it unless that is `syrk`.
     fn syrk(&self, gpu: &Gpu, technique: &str, mode: Mode, sign: f64, gram: &Table) -> Table {
         let (order, features, rows) = (self.order(), self.z.cols, self.z.rows);
         let pitch = even(order) + 2;
@@ -74,7 +74,14 @@ impl Rows<'_> {
             "mma" => ([triangle(features.div_ceil(TILE_HALF)), lanes, 1], [256, 1]),
             _ => ([triangle(features.div_ceil(TILE)), lanes, 1], [128, 1]),
         };
-        let name = format!("gram_syrk_{}_{technique}", self.dtype.name());
+        let (verb, technique) = technique.split_once(' ').unwrap_or(("syrk", technique));
+        let strips = if verb == "narrow" {
+            TILE / TILE_NARROW
+        } else {
+            1
+        };
+        let grid = [grid[0] * strips, grid[1], grid[2]];
+        let name = format!("gram_{verb}_{}_{technique}", self.dtype.name());
         let args = args![
             &z, self.pitch, rows, features, self.bias, sign, &out, pitch, target
         ];
@@ -204,7 +211,8 @@ fn check_gram(found: &Table, z: &Table, sign: f64, share: f64, what: &str) {
 
 /// The techniques of a type, with their error in units of n·u. Halves on the tensor cores sum in f32, and may truncate.
 fn techniques(dtype: Dtype) -> Vec<(&'static str, f64)> {
-    let mut list = vec![("plain", 1.0), ("fma", 1.0), ("dmma", 1.0)];
+    let names = ["plain", "fma", "narrow fma", "dmma", "narrow dmma"];
+    let mut list: Vec<_> = names.map(|name| (name, 1.0)).into();
     if matches!(dtype, Dtype::F16 | Dtype::Bf16) {
         list.push(("mma", f64::from(1_u32 << 30)));
     }
@@ -217,7 +225,7 @@ fn check_all(gpu: &Gpu, rows: &Rows<'_>, sign: f64) {
     } else {
         rows.z.clone()
     };
-    let mut plain = None;
+    let (mut plain, mut dmma) = (None, None);
     for (technique, share) in techniques(rows.dtype) {
         let before = initial(rows.order());
         let what = format!(
@@ -234,7 +242,11 @@ fn check_all(gpu: &Gpu, rows: &Rows<'_>, sign: f64) {
         check_gram(&direct, &full, sign, share, &what);
         match technique {
             "plain" => plain = Some(direct),
-            "fma" => assert_eq!(Some(direct), plain, "{what}: the bytes of the plain kernel"),
+            "fma" | "narrow fma" => {
+                assert_eq!(Some(direct), plain, "{what}: the bytes of the plain kernel");
+            }
+            "dmma" => dmma = Some(direct),
+            "narrow dmma" => assert_eq!(Some(direct), dmma, "{what}: the bytes of whole tiles"),
             _ => {}
         }
     }
