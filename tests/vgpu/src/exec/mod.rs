@@ -307,7 +307,9 @@ impl Worker<'_> {
     /// Gives each warp of a block that can go on its turn.
     fn turn(&mut self, block: &mut Block) {
         let mut moved = false;
-        for index in 0..block.warps.len() {
+        let (count, backwards) = (block.warps.len(), block.backwards());
+        for place in 0..count {
+            let index = if backwards { count - 1 - place } else { place };
             let warp = &mut block.warps[index];
             if warp.status != Status::Ready {
                 continue;
