@@ -256,6 +256,15 @@ fn a_failing_pivot_is_named() {
             );
         }
     }
+    // A pivot of nothing at all, in the first block and after an update: all of the arithmetic before it is exact.
+    for (n, bad) in [(3, 2), (80, 70)] {
+        let twin = |i: usize| if i == bad { bad - 1 } else { i };
+        let a = Table::from_fn(n, n, |i, j| f64::from(u8::from(twin(i) == twin(j))));
+        for technique in ["plain", "fma", "dmma"] {
+            let status = Factor::new(&gpu, &a, 0.0, technique).status(&gpu);
+            assert_eq!(status, (bad as i64, 0.0), "{technique} {n}");
+        }
+    }
     let mut a = gram(20, 8, 1.0, 7);
     a[(5, 2)] = f64::NAN;
     let (pivot, value) = Factor::new(&gpu, &a, 0.0, "fma").status(&gpu);
