@@ -11,7 +11,9 @@
 // (`partials`, then gram_fold_f64 in the same order) cannot be told from the bytes.
 //
 // Geometry. One thread block a tile of the lower triangle, grid.y over row blocks. A tile on the diagonal loads its
-// panel once and, since it has those columns in shared memory anyway, forms the bias row as well.
+// panel once and, since it has those columns in shared memory anyway, forms the bias row as well. `narrow` cuts every
+// tile into strips of TILE_NARROW columns with a thread block each: half as much again to load, but twice the thread
+// blocks, for devices that whole tiles would not fill evenly. An entry is summed in the same way in both.
 //   fma   64×64, f64 FMA (common/product_fma.cuh): the bytes of the plain twin.
 //   dmma  64×64, f64 tensor cores (common/product_dmma.cuh).
 //   mma   128×128, f16/bf16 tensor cores. Products of two 11-bit (8-bit) significands are exact in f32. The f32
@@ -81,15 +83,18 @@ __device__ void syrk_plain(SYRK_PARAMETERS(Z)) {
                  });
 }
 
-template <template <int, int, class, class> class Core, typename Z>
+template <template <int, int, class, class> class Core, int COLS, typename Z>
 __device__ void syrk(SYRK_PARAMETERS(Z)) {
   using Columns = OuterAdjacent<Z>;
-  using Product = Core<TILE, TILE, Columns, Columns>;
+  using Product = Core<TILE, COLS, Columns, Columns>;
+  constexpr unsigned kStrips = TILE / COLS;
+  static_assert(kStrips * COLS == TILE, "strips make up a tile");
   __shared__ typename Product::Shared shared;
 
-  const TrianglePosition tile(blockIdx.x);
-  const int64_t i0 = tile.row * TILE, j0 = tile.col * TILE;
-  const bool diagonal = i0 == j0;
+  const TrianglePosition tile(blockIdx.x / kStrips);
+  const int64_t i0 = tile.row * TILE, j0 = tile.col * TILE + blockIdx.x % kStrips * COLS;
+  if (j0 >= features) return;
+  const bool diagonal = tile.row == tile.col, forms_bias = bias && i0 == j0;
   const Columns columns{z, z_pitch, features};
   const int column = threadIdx.x;
   Product product(shared);
@@ -99,7 +104,7 @@ __device__ void syrk(SYRK_PARAMETERS(Z)) {
                    double column_sum = 0.0;
                    product.accumulate(columns, i0, columns, j0, first, last, false, diagonal,
                                       [&](const auto& panel, const auto&) {
-                                        if (bias && diagonal && column < TILE)
+                                        if (forms_bias && column < TILE)
 #pragma unroll
                                           for (int k = 0; k < Product::K; ++k) column_sum += panel(k, column);
                                       });
@@ -108,7 +113,7 @@ __device__ void syrk(SYRK_PARAMETERS(Z)) {
                      const int64_t row = i0 + i, col = j0 + j;
                      if (row < features) to.put(row, col, row + 1, sum);
                    });
-                   if (bias && diagonal) {
+                   if (forms_bias) {
                      if (column < TILE && j0 + column < features) to.put(features, j0 + column, column_sum);
                      if (j0 == 0 && threadIdx.x == 0) to.put(features, features, static_cast<double>(last - first));
                    }
@@ -368,15 +373,23 @@ EXPORT_SYRK(gram_syrk_f32_plain, PLAIN, syrk_plain<float>, float)
 EXPORT_SYRK(gram_syrk_f64_plain, PLAIN, syrk_plain<double>, double)
 EXPORT_SYRK(gram_syrk_f16_plain, PLAIN, syrk_plain<f16>, f16)
 EXPORT_SYRK(gram_syrk_bf16_plain, PLAIN, syrk_plain<bf16>, bf16)
-EXPORT_SYRK(gram_syrk_f32_fma, TILED, (syrk<Fma, float>), float)
-EXPORT_SYRK(gram_syrk_f64_fma, TILED, (syrk<Fma, double>), double)
-EXPORT_SYRK(gram_syrk_f16_fma, TILED, (syrk<Fma, f16>), f16)
-EXPORT_SYRK(gram_syrk_bf16_fma, TILED, (syrk<Fma, bf16>), bf16)
+EXPORT_SYRK(gram_syrk_f32_fma, TILED, (syrk<Fma, TILE, float>), float)
+EXPORT_SYRK(gram_syrk_f64_fma, TILED, (syrk<Fma, TILE, double>), double)
+EXPORT_SYRK(gram_syrk_f16_fma, TILED, (syrk<Fma, TILE, f16>), f16)
+EXPORT_SYRK(gram_syrk_bf16_fma, TILED, (syrk<Fma, TILE, bf16>), bf16)
+EXPORT_SYRK(gram_narrow_f32_fma, TILED, (syrk<Fma, TILE_NARROW, float>), float)
+EXPORT_SYRK(gram_narrow_f64_fma, TILED, (syrk<Fma, TILE_NARROW, double>), double)
+EXPORT_SYRK(gram_narrow_f16_fma, TILED, (syrk<Fma, TILE_NARROW, f16>), f16)
+EXPORT_SYRK(gram_narrow_bf16_fma, TILED, (syrk<Fma, TILE_NARROW, bf16>), bf16)
 #if __CUDA_ARCH__ >= 800
-EXPORT_SYRK(gram_syrk_f32_dmma, TILED, (syrk<Dmma, float>), float)
-EXPORT_SYRK(gram_syrk_f64_dmma, TILED, (syrk<Dmma, double>), double)
-EXPORT_SYRK(gram_syrk_f16_dmma, TILED, (syrk<Dmma, f16>), f16)
-EXPORT_SYRK(gram_syrk_bf16_dmma, TILED, (syrk<Dmma, bf16>), bf16)
+EXPORT_SYRK(gram_syrk_f32_dmma, TILED, (syrk<Dmma, TILE, float>), float)
+EXPORT_SYRK(gram_syrk_f64_dmma, TILED, (syrk<Dmma, TILE, double>), double)
+EXPORT_SYRK(gram_syrk_f16_dmma, TILED, (syrk<Dmma, TILE, f16>), f16)
+EXPORT_SYRK(gram_syrk_bf16_dmma, TILED, (syrk<Dmma, TILE, bf16>), bf16)
+EXPORT_SYRK(gram_narrow_f32_dmma, STRIPS, (syrk<Dmma, TILE_NARROW, float>), float)
+EXPORT_SYRK(gram_narrow_f64_dmma, STRIPS, (syrk<Dmma, TILE_NARROW, double>), double)
+EXPORT_SYRK(gram_narrow_f16_dmma, STRIPS, (syrk<Dmma, TILE_NARROW, f16>), f16)
+EXPORT_SYRK(gram_narrow_bf16_dmma, STRIPS, (syrk<Dmma, TILE_NARROW, bf16>), bf16)
 EXPORT_SYRK(gram_syrk_f16_mma, __launch_bounds__(HALF_THREADS), syrk_mma<f16>, f16)
 EXPORT_SYRK(gram_syrk_bf16_mma, __launch_bounds__(HALF_THREADS), syrk_mma<bf16>, bf16)
 #endif

@@ -1,8 +1,8 @@
 // An M×N tile of a product on the f64 tensor cores (mma.m8n8k4, compute capability 8.0).
 //
-// Four warps, each with 32 rows and 32 or 16 columns of the tile. Panels of K = 16 steps come in their own element
-// type by cp.async, `kStages` of them in flight, and are widened when a fragment is read: a conversion for 256 products.
-// Rows that do not start at a multiple of 16 bytes are copied element by element instead.
+// Four warps, each with 32 rows and 32 or 16 columns of the tile, or with 16 rows and 32 columns. Panels of K = 16 steps
+// come in their own element type by cp.async, `kStages` of them in flight, and are widened when a fragment is read: a
+// conversion for 256 products. Rows that do not start at a multiple of 16 bytes are copied element by element instead.
 //
 // Shared layout: [k][o] for OuterAdjacent, padded, and [o][k] for InnerAdjacent, swizzled: the 8×4 elements that a warp
 // reads for a fragment lie in different banks, and so do the chunks that it copies at once.
@@ -60,6 +60,7 @@ class Dmma {
     T elements[kLines][kPitch];
 
     __device__ double at(int o, int k) const { return widen(kOuter ? elements[k][o] : elements[o][swizzled(o, k)]); }
+    __device__ T* place(int line, int place) { return &elements[line][kOuter ? place : swizzled(line, place)]; }
 
     // Where element k of line o is kept. Lines that share their place in a bank row, the 1, 2 or 4 lines apart that make
     // one up, keep their chunks in different orders, so that the same k of the lines that are read at once lies in
@@ -70,38 +71,69 @@ class Dmma {
       const int order = sizeof(T) == 8 ? o % 4 * 2 : o / kLinesInRow % kChunks;
       return (k / kChunk ^ order) * kChunk + k % kChunk;
     }
+  };
 
-    // Starts the copy of elements (o0.., k0..), of which `left` steps exist. Aligned rows go in chunks of 16 bytes, cut
-    // where the data ends.
-    __device__ void load(const Operand& operand, bool aligned, int64_t o0, int64_t k0, int left) {
+  // A thread's share of the panels of one operand, copied one panel after the other: the same place in lines that lie a
+  // fixed distance apart. Aligned rows go in chunks of 16 bytes, cut where the data ends.
+  template <class Operand, int W>
+  class Source {
+   public:
+    using Target = Panel<Operand, W>;
+    using T = typename Operand::Raw;
+
+    __device__ Source(const Operand& operand, int64_t o0, int64_t k0)
+        : base_(operand.base), pitch_(operand.pitch), aligned_(rows_aligned(operand.base, operand.pitch)) {
       const int64_t beyond = operand.outer - o0;
-      const int exist = static_cast<int>(beyond < 0 ? 0 : beyond < W ? beyond : W);
-      const int lines = kOuter ? left : exist, length = kOuter ? exist : left;
-      if (aligned) {
+      exist_ = static_cast<int>(beyond < 0 ? 0 : beyond < W ? beyond : W);
+      const int thread = threadIdx.x;
+      line_ = aligned_ ? turn_of(thread / kChunks) : thread / kLength;
+      place_ = aligned_ ? thread % kChunks * kChunk : thread % kLength;
+      from_ = operand.at(o0 + (kOuter ? place_ : line_), k0 + (kOuter ? line_ : place_));
+    }
+
+    // Starts the copy of the next panel, of which `left` steps exist.
+    __device__ void next(Target& to, int left) {
+      const int lines = kOuter ? left : exist_, length = kOuter ? exist_ : left;
+      const T* from = from_;
+      if (aligned_) {
+        constexpr int kTurns = ceil_div(kLines * kChunks, TILE_THREADS), kStride = TILE_THREADS / kChunks;
+        const int bytes = min(max(length - place_, 0), kChunk) * static_cast<int>(sizeof(T));
 #pragma unroll
-        for (int turn = 0; turn < ceil_div(kLines * kChunks, TILE_THREADS); ++turn) {
-          const int e = threadIdx.x + turn * TILE_THREADS;
-          const int line = e / kChunks, place = e % kChunks * kChunk;
-          const int count = line < lines ? min(max(length - place, 0), kChunk) : 0;
-          const T* from = count > 0 ? address(operand, o0, k0, line, place) : operand.base;
-          if (line < kLines)
-            copy_async(&elements[line][kOuter ? place : swizzled(line, place)], from,
-                       count * static_cast<int>(sizeof(T)));
+        for (int turn = 0; turn < kTurns; ++turn) {
+          const int line = line_ + turn * kStride;
+          const int count = line < lines ? bytes : 0;
+          if (kTurns * kStride == kLines || line < kLines)
+            copy_async(to.place(line, place_), count > 0 ? from : base_, count);
+          from += kStride * pitch_;
         }
       } else {
+        constexpr int kStride = TILE_THREADS / kLength;
 #pragma unroll 1
-        for (int e = threadIdx.x; e < kLines * kLength; e += TILE_THREADS) {
-          const int line = e / kLength, place = e % kLength;
-          const bool exists = line < lines && place < length;
-          elements[line][kOuter ? place : swizzled(line, place)] =
-              exists ? *address(operand, o0, k0, line, place) : T{};
+        for (int line = line_; line < kLines; line += kStride) {
+          *to.place(line, place_) = line < lines && place_ < length ? *from : T{};
+          from += kStride * pitch_;
         }
       }
+      from_ += kOuter ? K * pitch_ : K;
     }
 
-    __device__ static const T* address(const Operand& operand, int64_t o0, int64_t k0, int line, int place) {
-      return operand.at(o0 + (kOuter ? place : line), k0 + (kOuter ? line : place));
-    }
+   private:
+    static constexpr bool kOuter = Target::kOuter;
+    static constexpr int kLines = Target::kLines, kLength = Target::kLength;
+    static constexpr int kChunk = Target::kChunk, kChunks = Target::kChunks;
+    static_assert(TILE_THREADS % kLength == 0 && TILE_THREADS % kChunks == 0, "a thread keeps to its place");
+    // Eight chunks are written at once; those of two short lines meet no bank if the lines are four apart.
+    static constexpr bool kShort = kOuter && kChunks == 4;
+    static_assert(!kShort || 4 * Target::kBytes % 128 == 64, "bank conflict");
+
+    // The line that is copied n-th.
+    __device__ static int turn_of(int n) { return kShort ? n / 8 * 8 + n % 2 * 4 + n % 8 / 2 : n; }
+
+    const T* base_;
+    int64_t pitch_;
+    const T* from_;
+    bool aligned_;
+    int exist_, line_, place_;
   };
 
   using PanelA = Panel<A, M>;
@@ -135,17 +167,18 @@ class Dmma {
   template <class Observer = NoObserver>
   __device__ void accumulate(const A& a, int64_t a0, const B& b, int64_t b0, int64_t k_begin, int64_t k_end,
                              bool negate = false, bool same = false, const Observer& observe = {}) {
-    const bool aligned_a = rows_aligned(a.base, a.pitch);
-    const bool aligned_b = rows_aligned(b.base, b.pitch);
+    Source<A, M> from_a(a, a0, k_begin);
+    Source<B, N> from_b(b, b0, k_begin);
     const int depth = static_cast<int>(k_end - k_begin);
     const auto load = [&](int k, int slot) {
       if (k < depth) {
-        shared_.a[slot].load(a, aligned_a, a0, k_begin + k, depth - k);
-        if (!same) shared_.b[slot].load(b, aligned_b, b0, k_begin + k, depth - k);
+        from_a.next(shared_.a[slot], depth - k);
+        if (!same) from_b.next(shared_.b[slot], depth - k);
       }
       commit_copies();
     };
-    const bool idle = same && first_col() >= first_row() + kWarpRows;
+    const int within = same ? static_cast<int>(b0 - a0) : 0;
+    const bool idle = same && within + first_col() >= first_row() + kWarpRows;
 #pragma unroll
     for (int stage = 0; stage < kStages - 1; ++stage) load(stage * K, stage);
     int used = 0, filled = kStages - 1;
@@ -156,10 +189,15 @@ class Dmma {
       load(k + (kStages - 1) * K, filled);
       const PanelA& panel_a = shared_.a[used];
       if constexpr (std::is_same_v<PanelA, PanelB>) {
-        const PanelB& panel_b = same ? panel_a : shared_.b[used];
-        use(panel_a, panel_b, negate, idle, observe);
+        use(panel_a, same ? panel_a : shared_.b[used], within, negate, idle, observe);
+      } else if constexpr (std::is_same_v<A, B>) {
+        if (same) {
+          use(panel_a, panel_a, within, negate, idle, observe);
+        } else {
+          use(panel_a, shared_.b[used], 0, negate, idle, observe);
+        }
       } else {
-        use(panel_a, shared_.b[used], negate, idle, observe);
+        use(panel_a, shared_.b[used], 0, negate, idle, observe);
       }
       used = used + 1 == kStages ? 0 : used + 1;
       filled = filled + 1 == kStages ? 0 : filled + 1;
@@ -183,13 +221,15 @@ class Dmma {
   __device__ static int first_row() { return threadIdx.x / 32 / kWarpsX * kWarpRows; }
   __device__ static int first_col() { return threadIdx.x / 32 % kWarpsX * kWarpCols; }
 
-  template <class Observer>
-  __device__ void use(const PanelA& a, const PanelB& b, bool negate, bool idle, const Observer& observe) {
-    if (!idle) multiply(a, b, negate);
-    observe([&](int k, int o) { return a.at(o, k); }, [&](int k, int o) { return b.at(o, k); });
+  // b's elements are those of `b` from `within` on.
+  template <class Right, class Observer>
+  __device__ void use(const PanelA& a, const Right& b, int within, bool negate, bool idle, const Observer& observe) {
+    if (!idle) multiply(a, b, within, negate);
+    observe([&](int k, int o) { return a.at(o, k); }, [&](int k, int o) { return b.at(within + o, k); });
   }
 
-  __device__ void multiply(const PanelA& panel_a, const PanelB& panel_b, bool negate) {
+  template <class Right>
+  __device__ void multiply(const PanelA& panel_a, const Right& panel_b, int within, bool negate) {
     const int lane = threadIdx.x % 32, outer = lane / 4, inner = lane % 4;
 #pragma unroll
     for (int k = 0; k < K; k += 4) {
@@ -200,7 +240,7 @@ class Dmma {
         if (negate) a[y] = -a[y];
       }
 #pragma unroll
-      for (int x = 0; x < kTilesX; ++x) b[x] = panel_b.at(first_col() + x * 8 + outer, k + inner);
+      for (int x = 0; x < kTilesX; ++x) b[x] = panel_b.at(within + first_col() + x * 8 + outer, k + inner);
 #pragma unroll
       for (int y = 0; y < kTilesY; ++y)
 #pragma unroll

@@ -40,9 +40,10 @@ class Fma {
       for (int c = 0; c < kCols; ++c) sums_[r][c] = 0.0;
   }
 
-  // Adds Σ a(a0 + i, k) b(b0 + j, k) over k_begin ≤ k < k_end, subtracts it with `negate`. With `same` both operands
-  // are the same panel, which is then loaded once. `observe(a, b)` is called for every panel by all threads, with
-  // accessors (k, o) to what is in shared memory; beyond the data there are zeros. Ends with a barrier.
+  // Adds Σ a(a0 + i, k) b(b0 + j, k) over k_begin ≤ k < k_end, subtracts it with `negate`. With `same` the operands are
+  // one, and b's panel is the part of a's from b0 - a0 on, which is then loaded once. `observe(a, b)` is called for every
+  // panel by all threads, with accessors (k, o) to what is in shared memory; beyond the data there are zeros. Ends with a
+  // barrier.
   template <class Observer = NoObserver>
   __device__ void accumulate(const A& a, int64_t a0, const B& b, int64_t b0, int64_t k_begin, int64_t k_end,
                              bool negate = false, bool same = false, const Observer& observe = {}) {
@@ -64,10 +65,11 @@ class Fma {
         if (!same) from_b.fetch(left - K);
       }
       const double* panel_a = &shared_.a[buffer][0][0];
-      const double* panel_b = same ? panel_a : &shared_.b[buffer][0][0];
-      multiply(panel_a, panel_b);
+      const double* panel_b = same ? panel_a + (b0 - a0) : &shared_.b[buffer][0][0];
+      const int pitch_b = same ? kPitchA : kPitchB;
+      multiply(panel_a, panel_b, pitch_b);
       observe([&](int step, int o) { return panel_a[step * kPitchA + o]; },
-              [&](int step, int o) { return panel_b[step * kPitchB + o]; });
+              [&](int step, int o) { return panel_b[step * pitch_b + o]; });
       buffer ^= 1;
       if (more) {
         from_a.stash(shared_.a[buffer], negate);
@@ -156,7 +158,7 @@ class Fma {
     typename Operand::Raw raw_[kTurns];
   };
 
-  __device__ void multiply(const double* panel_a, const double* panel_b) {
+  __device__ void multiply(const double* panel_a, const double* panel_b, int pitch_b) {
 #pragma unroll 4
     for (int k = 0; k < K; ++k) {
       double a[kRows], b[kCols];
@@ -168,7 +170,7 @@ class Fma {
       }
 #pragma unroll
       for (int c = 0; c < kCols; c += 2) {
-        const double2 pair = *reinterpret_cast<const double2*>(panel_b + k * kPitchB + col(c));
+        const double2 pair = *reinterpret_cast<const double2*>(panel_b + k * pitch_b + col(c));
         b[c] = pair.x;
         b[c + 1] = pair.y;
       }

@@ -12,6 +12,8 @@
 
 /* Side of a square tile of the f64 products (gram, kernel matrix, features, trailing update). */
 #define TILE 64
+/* Columns of a tile of the Gram where whole tiles would leave part of the device without work; divides TILE. */
+#define TILE_NARROW 32
 /* Side of a tile of the f16/bf16 tensor-core Gram. */
 #define TILE_HALF 128
 /* Rows and columns of a tile of the products with few columns (cross sums, projection, solves). */

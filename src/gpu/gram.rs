@@ -6,7 +6,7 @@
 use super::matrix::{DeviceMatrix, Feature, Value, View, ViewMut};
 use super::module::table::{
     HALF_THREADS, MIRROR_ROWS, MIRROR_TILE, PLAIN_SIDE, TALL_COLS, TALL_ROWS, TILE, TILE_HALF,
-    TILE_THREADS,
+    TILE_NARROW, TILE_THREADS,
 };
 use super::module::{Arg, Geometry, Technique, launch, require, triangle};
 use super::stream::Stream;
@@ -18,6 +18,8 @@ pub use super::module::table::ROW_BLOCK;
 const PARTIAL_BYTES: usize = 64 << 20;
 /// Row blocks that a launch may have: a limit of the grid.
 const MOST_BLOCKS: usize = 65_535;
+/// Strips of a tile.
+const STRIPS: usize = TILE / TILE_NARROW;
 
 /// What rows map to in S = ZᵀY.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +57,9 @@ pub fn update<T: Feature>(
             ([triangle(features.div_ceil(TILE)), 1], [TILE_THREADS, 1])
         }
     };
-    let name = format!("gram_syrk_{}_{}", T::NAME, technique.name());
+    let may_be_narrow =
+        matches!(technique, Technique::Fma | Technique::Dmma) && features > TILE_NARROW;
+    let multiprocessors = stream.context().properties().multiprocessors as usize;
     let (out, pitch) = (Arg::from(gram.as_view()), gram.pitch());
     let sum = Sum {
         tiles: across[0] * across[1],
@@ -64,9 +68,15 @@ pub fn update<T: Feature>(
     };
     sum.by_row_blocks(stream, rows.rows(), &mut gram, |part| {
         let z = rows.block((part.first, 0), (part.count, features));
+        let (verb, strips) = if may_be_narrow && narrow(across[0] * part.depth, multiprocessors) {
+            ("narrow", STRIPS)
+        } else {
+            ("syrk", 1)
+        };
+        let name = format!("gram_{verb}_{}_{}", T::NAME, technique.name());
         let grid = match technique {
             Technique::Plain => [across[0], across[1], part.depth],
-            _ => [across[0], part.depth, 1],
+            _ => [across[0] * strips, part.depth, 1],
         };
         let args = [
             z.into(),
@@ -85,6 +95,13 @@ pub fn update<T: Feature>(
         // order was checked above, or the partial sums that `by_row_blocks` has allocated for these row blocks.
         unsafe { launch(stream, &name, geometry, &shape, &args) }
     })
+}
+
+/// Whether to cut the tiles of G into strips, a thread block each: where the busiest multiprocessor then has a sixth less
+/// to do. Less than that is not worth half as much again to load. The bytes are the same.
+fn narrow(tiles: usize, multiprocessors: usize) -> bool {
+    let rounds = |blocks: usize| blocks.div_ceil(multiprocessors.max(1));
+    6 * rounds(STRIPS * tiles) <= 5 * STRIPS * rounds(tiles)
 }
 
 /// S += sign · ZᵀY, for S of (features + bias) × targets.
@@ -272,5 +289,23 @@ impl Sum {
         let shape = format_args!("{depth} sums of {rows}x{cols}");
         // SAFETY: the arguments are the kernel's; `partials` holds `depth` matrices of the result's rows and pitch.
         unsafe { launch(stream, "gram_fold_f64", geometry, &shape, &args) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::narrow;
+
+    /// 512 features are 36 tiles, 4,096 rows eight row blocks.
+    #[test]
+    fn tiles_are_cut_where_whole_ones_leave_multiprocessors_idle() {
+        let tiles = 36 * 8;
+        // RTX 4090 and H100: three rounds of whole tiles, of which the last is nearly empty, against five of strips.
+        assert!(narrow(tiles, 128) && narrow(tiles, 132));
+        // A100: three full rounds either way.
+        assert!(!narrow(tiles, 108));
+        // A few tiles on a large device, and many.
+        assert!(narrow(1, 132));
+        assert!(!narrow(36 * 98, 132));
     }
 }

@@ -19,8 +19,10 @@ pub struct Counters {
     pub half: u64,
     /// Special functions: rcp, sqrt, sin, ex2 and the like.
     pub special: u64,
-    /// Conversions.
+    /// Conversions neither from nor to f64.
     pub conversions: u64,
+    /// Conversions from or to f64, which every device does more slowly.
+    pub conversions_f64: u64,
     /// Branches, barriers, votes, shuffles and the rest.
     pub control: u64,
     /// Loads and stores of any space.
@@ -41,6 +43,8 @@ pub struct Counters {
     pub flops_tensor: u64,
     /// Floating-point operations of `mma` on f64.
     pub flops_tensor_f64: u64,
+    /// Warp requests to global memory: loads, stores, atomics and `cp.async`, without constants.
+    pub global_requests: u64,
     /// 32-byte sectors of global memory asked for by loads, after coalescing within a warp instruction.
     pub load_sectors: u64,
     /// The same by stores.
@@ -70,9 +74,9 @@ macro_rules! sum_fields {
 impl std::ops::AddAssign for Counters {
     fn add_assign(&mut self, other: Self) {
         sum_fields!(self += other:
-            warp_instructions, thread_instructions, integer, f32, f64, half, special, conversions, control, memory,
+            warp_instructions, thread_instructions, integer, f32, f64, half, special, conversions, conversions_f64, control, memory,
             mma_half, mma_tf32, mma_f64, mma_int8, flops_f32, flops_f64, flops_tensor, flops_tensor_f64,
-            load_sectors, store_sectors, atomic_sectors, unique_load_sectors, unique_store_sectors,
+            global_requests, load_sectors, store_sectors, atomic_sectors, unique_load_sectors, unique_store_sectors,
             shared_requests, shared_passes, bank_conflicts, barriers, divergent_branches,
         );
     }

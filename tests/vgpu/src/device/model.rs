@@ -7,7 +7,8 @@
 //! - L2: every sector that the warps asked for; hits in L1 are not modelled, so this is an upper bound;
 //! - DRAM: every distinct sector once; sectors asked for again hit L2 as far as the footprint fits it, and miss in
 //!   proportion beyond. Reduced when too few warps are resident to keep the memory busy (Little's law with four
-//!   outstanding requests a warp);
+//!   outstanding requests a warp, each of as many bytes as the launch's requests to global memory have on average;
+//!   requests to shared memory never leave the multiprocessor and say nothing about that);
 //! - latency: one dependent instruction every four clocks in each wave of resident blocks, which bounds small grids.
 //!
 //! The launch itself is added. What is not modelled: L1, instruction cache, replays other than bank conflicts,
@@ -90,7 +91,7 @@ pub fn time(
     let lanes = |warp_instructions: u64, lanes_a_clock: f64| {
         warp_instructions as f64 * busiest * 32.0 / lanes_a_clock / clocks_a_us
     };
-    let tensor = {
+    let low_precision = {
         // The counters have one sum for both types; an instruction on f16 does twice the work of one on tf32.
         let (half, tf32) = (2.0 * counters.mma_half as f64, counters.mma_tf32 as f64);
         let share = if half + tf32 > 0.0 {
@@ -101,10 +102,11 @@ pub fn time(
         let flops = counters.flops_tensor as f64;
         flops * share / sm.tensor_half_flops
             + flops * (1.0 - share) / sm.tensor_tf32_flops
-            + counters.flops_tensor_f64 as f64 / sm.tensor_f64_flops
             + counters.mma_int8 as f64 * INT8_MMA_OPS / sm.tensor_int8_ops
-    } * busiest
-        / clocks_a_us;
+    };
+    let f64_clocks = counters.flops_tensor_f64 as f64 / sm.tensor_f64_flops;
+    let tensor =
+        (low_precision / (device.tensor_clock_ghz * 1e3) + f64_clocks / clocks_a_us) * busiest;
 
     let sectors =
         (counters.load_sectors + counters.store_sectors + counters.atomic_sectors) as f64 * 32.0;
@@ -113,7 +115,7 @@ pub fn time(
     let dram_bytes = unique + (sectors - unique).max(0.0) * misses_again;
     let busy_memory = {
         let warps = blocks.min(resident) * warps_a_block;
-        let request = sectors / (counters.memory.max(1) as f64);
+        let request = sectors / (counters.global_requests.max(1) as f64);
         let in_flight = warps * OUTSTANDING_REQUESTS * request.max(32.0);
         (in_flight / (device.dram_latency_ns * device.dram_gb_s)).min(1.0)
     };
@@ -128,7 +130,8 @@ pub fn time(
         (Bound::Special, lanes(counters.special, sm.special)),
         (
             Bound::Conversions,
-            lanes(counters.conversions, sm.conversions),
+            lanes(counters.conversions, sm.conversions)
+                + lanes(counters.conversions_f64, sm.conversions_f64),
         ),
         (Bound::Tensor, tensor),
         (
@@ -185,6 +188,7 @@ mod tests {
             unique_load_sectors: sectors,
             unique_store_sectors: sectors,
             memory: sectors / 2,
+            global_requests: sectors / 2,
             warp_instructions: sectors * 2,
             ..Counters::default()
         };
@@ -208,6 +212,75 @@ mod tests {
         let ratio = ada.microseconds / ampere.microseconds;
         // 108 · 32 · 1.41 against 128 · 2 · 2.52.
         assert!((ratio / 7.55 - 1.0).abs() < 0.02, "{ratio}");
+    }
+
+    #[test]
+    fn requests_to_shared_memory_do_not_slow_dram() {
+        // A gigabyte in requests of 512 bytes, as cp.async makes them, by as many warps as keep the memory busy.
+        let requests = (1u64 << 30) / 512;
+        let copy = Counters {
+            load_sectors: requests * 16,
+            unique_load_sectors: requests * 16,
+            global_requests: requests,
+            memory: requests,
+            warp_instructions: requests,
+            ..Counters::default()
+        };
+        let dram = |counters: &Counters| {
+            let t = on("h100", counters, 1 << 12, 128);
+            t.parts.iter().find(|part| part.0 == Bound::Dram).unwrap().1
+        };
+        let alone = dram(&copy);
+        assert!(
+            (alone / 320.0 - 1.0).abs() < 0.01,
+            "{alone} us at full rate"
+        );
+        // What was copied is then read ten times from shared memory.
+        let used = Counters {
+            shared_requests: 11 * requests,
+            shared_passes: 11 * requests,
+            memory: 11 * requests,
+            warp_instructions: 11 * requests,
+            ..copy
+        };
+        assert_eq!(dram(&used), alone);
+    }
+
+    #[test]
+    fn conversions_of_f64_have_a_rate_of_their_own() {
+        let of = |key, conversions, conversions_f64| {
+            let counters = Counters {
+                conversions,
+                conversions_f64,
+                warp_instructions: 1 << 26,
+                ..Counters::default()
+            };
+            on(key, &counters, 1 << 16, 256)
+        };
+        for (key, slower) in [("rtx4090", 32.0), ("a100", 4.0), ("h100", 4.0)] {
+            let (other, wide) = (of(key, 1 << 26, 0), of(key, 0, 1 << 26));
+            assert_eq!(wide.bound, Bound::Conversions, "{key}");
+            let ratio = wide.parts[0].1 / other.parts[0].1;
+            assert!((ratio / slower - 1.0).abs() < 1e-9, "{key}: {ratio}");
+        }
+    }
+
+    #[test]
+    fn f64_tensor_cores_keep_their_clock() {
+        // An H100's peaks are published for 1.98 GHz in f64 and 1.83 GHz in f16.
+        let of = |flops_tensor, flops_tensor_f64| {
+            let counters = Counters {
+                flops_tensor,
+                flops_tensor_f64,
+                ..Counters::default()
+            };
+            let t = on("h100", &counters, 132 << 10, 128);
+            assert_eq!(t.bound, Bound::Tensor);
+            (flops_tensor + flops_tensor_f64) as f64 / t.parts[0].1 * 1e-6
+        };
+        let (half, wide) = (of(1 << 50, 0), of(0, 1 << 50));
+        assert!((half / 989.4 - 1.0).abs() < 0.01, "{half} TFLOP/s");
+        assert!((wide / 66.9 - 1.0).abs() < 0.01, "{wide} TFLOP/s");
     }
 
     #[test]

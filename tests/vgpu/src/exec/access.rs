@@ -353,6 +353,7 @@ impl Worker<'_> {
     fn count_sectors(&mut self, access: &Access, usage: Use, touched: u64) {
         // Constants come from a cache of their own.
         if access.space != Space::Const {
+            self.counters.global_requests += 1;
             match usage {
                 Use::Read => self.counters.load_sectors += touched,
                 Use::Write => self.counters.store_sectors += touched,

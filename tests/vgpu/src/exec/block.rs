@@ -134,6 +134,8 @@ pub(super) struct Common {
 pub(super) struct Block {
     pub warps: Vec<Warp>,
     pub common: Common,
+    /// Turns that its warps have had.
+    turns: u64,
 }
 
 impl Block {
@@ -152,6 +154,7 @@ impl Block {
                 stand: Stand::default(),
                 barriers: [Barrier::default(); BARRIERS],
             },
+            turns: 0,
         }
     }
 
@@ -173,6 +176,18 @@ impl Block {
         self.common.shared.reset();
         self.common.stand = stand;
         self.common.barriers = [Barrier::default(); BARRIERS];
+        self.turns = 0;
+    }
+
+    /// Whether the last warp is to go first in the turn that begins now. No order is promised, and one that never changed
+    /// would hide what a missing barrier does to global memory, where races within a block are not looked for. The first
+    /// turn is forwards and about half of the others are, in no period that a loop over barriers could have; the same
+    /// in every run.
+    pub(super) fn backwards(&mut self) -> bool {
+        // The fraction of a multiple of the golden ratio.
+        let fraction = self.turns.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.turns += 1;
+        fraction >> 63 == 1
     }
 
     pub(super) fn done(&self) -> bool {

@@ -307,7 +307,9 @@ impl Worker<'_> {
     /// Gives each warp of a block that can go on its turn.
     fn turn(&mut self, block: &mut Block) {
         let mut moved = false;
-        for index in 0..block.warps.len() {
+        let (count, backwards) = (block.warps.len(), block.backwards());
+        for place in 0..count {
+            let index = if backwards { count - 1 - place } else { place };
             let warp = &mut block.warps[index];
             if warp.status != Status::Ready {
                 continue;
@@ -428,7 +430,10 @@ fn count(code: &Code, issued: &[(u64, u64)], counters: &mut Counters) {
             Class::F64 => &mut counters.f64,
             Class::Half => &mut counters.half,
             Class::Special => &mut counters.special,
-            Class::Conversion => &mut counters.conversions,
+            Class::Conversion(how) if code.conversions[how as usize].0.of_f64() => {
+                &mut counters.conversions_f64
+            }
+            Class::Conversion(_) => &mut counters.conversions,
             Class::Control => &mut counters.control,
             Class::Memory => &mut counters.memory,
             Class::Mma(kind) => {

@@ -332,10 +332,27 @@ fn counters_count_lanes_and_conflicts() {
         (counters.flops_f32, counters.f32, counters.conversions),
         (64, 1, 2)
     );
+    // Neither those to shared memory nor parameters are requests to global memory.
+    assert_eq!((counters.memory, counters.global_requests), (5, 1));
     assert_eq!(
         counters.thread_instructions,
         32 * counters.warp_instructions
     );
+}
+
+#[test]
+fn warps_go_in_either_order_between_barriers() {
+    // Between two barriers every warp writes its number to one word: the last one stays. 64 rounds, two turns each.
+    let run = one_block(
+        "shr.u32 %r3, %r1, 5;\nadd.u32 %r3, %r3, 1;\nmov.u64 %rd6, %rd2;\nmov.u32 %r4, 0;\n\
+         LOOP: st.global.u32 [%rd6], %r3;\nbar.sync 0;\nbar.sync 0;\nadd.s64 %rd6, %rd6, 4;\nadd.u32 %r4, %r4, 1;\n\
+         setp.lt.u32 %p1, %r4, 64;\n@%p1 bra LOOP;\nret;",
+        64,
+    );
+    assert_eq!(kinds(&run), []);
+    assert_eq!(run.out[0], 2, "forwards at first");
+    let backwards = run.out.iter().filter(|&&last| last == 1).count();
+    assert!((16..48).contains(&backwards), "{:?}", run.out);
 }
 
 #[test]

@@ -221,6 +221,16 @@ pub(crate) enum Convert {
     Unpair { from: Number, relu: bool },
 }
 
+impl Convert {
+    /// Whether either side is `f64`.
+    pub(crate) fn of_f64(&self) -> bool {
+        match self {
+            Self::One { to, from, .. } => *to == Number::F64 || *from == Number::F64,
+            Self::Pair { .. } | Self::Unpair { .. } => false,
+        }
+    }
+}
+
 /// How a value narrower than its register fills it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Fill {
@@ -808,7 +818,8 @@ pub(crate) enum Class {
     F64,
     Half,
     Special,
-    Conversion,
+    /// By its number in [`super::Code::conversions`].
+    Conversion(u32),
     Control,
     Memory,
     /// By its kind in [`super::Code::products`].
@@ -869,7 +880,7 @@ impl Op {
                 } => float(ty, 0),
                 Alu::FloatBin { ty, .. } => float(ty, 1),
                 Alu::Fma { ty, .. } => float(ty, 2),
-                Alu::Convert { .. } => class(Class::Conversion),
+                Alu::Convert { how, .. } => class(Class::Conversion(how)),
                 Alu::Setp {
                     ty: Compared::Float(ty),
                     ..

@@ -8,7 +8,6 @@ use std::{env, fs};
 
 use half::{bf16, f16};
 use vgpu::counters::Counters;
-use vgpu::device::{Description, model};
 use vgpu::exec::{Launch, run};
 use vgpu::memory::Memory;
 use vgpu::program::{Kernel, Program};
@@ -25,22 +24,23 @@ pub(crate) fn kernels() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernels")
 }
 
-/// The toolkit, or why there is none; said once.
-pub(crate) fn toolkit() -> Option<&'static Toolkit> {
-    static FOUND: LazyLock<Option<Toolkit>> = LazyLock::new(|| match Toolkit::find() {
-        Ok(toolkit) => Some(toolkit),
-        Err(why) => {
-            eprintln!("ignored: kernels cannot be compiled here; {why}");
-            None
-        }
-    });
-    FOUND.as_ref()
+/// The toolkit, or why there is none.
+pub(crate) fn found() -> &'static Result<Toolkit, String> {
+    static FOUND: LazyLock<Result<Toolkit, String>> = LazyLock::new(Toolkit::find);
+    &FOUND
+}
+
+/// The toolkit, for a test that is ignored where there is none.
+pub(crate) fn toolkit() -> &'static Toolkit {
+    found()
+        .as_ref()
+        .unwrap_or_else(|why| panic!("no compiler: {why}"))
 }
 
 /// PTX of a module for compute_`arch`, compiled unless it was before.
-pub(crate) fn ptx(module: &str, arch: u32) -> Option<PathBuf> {
+pub(crate) fn ptx(module: &str, arch: u32) -> PathBuf {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let toolkit = toolkit()?;
+    let toolkit = toolkit();
     let _guard = ONE_AT_A_TIME
         .lock()
         .expect("no test panics while compiling");
@@ -67,7 +67,7 @@ pub(crate) fn ptx(module: &str, arch: u32) -> Option<PathBuf> {
         outcome.unwrap_or_else(|printed| panic!("{module}.cu does not compile:\n{printed}"));
         fs::rename(&unfinished, &file).expect("the PTX is renamed");
     }
-    Some(file)
+    file
 }
 
 /// A kernel argument: all are eight bytes.
@@ -159,12 +159,12 @@ pub(crate) struct Gpu {
 }
 
 impl Gpu {
-    /// A device with modules for compute_`arch` loaded; nothing without a compiler.
-    pub(crate) fn with(arch: u32, modules: &[&'static str]) -> Option<Self> {
+    /// A device with modules for compute_`arch` loaded.
+    pub(crate) fn with(arch: u32, modules: &[&'static str]) -> Self {
         let memory = Memory::new(4 << 30);
         let mut programs = HashMap::new();
         for &module in modules {
-            let text = fs::read_to_string(ptx(module, arch)?).expect("PTX is text");
+            let text = fs::read_to_string(ptx(module, arch)).expect("PTX is text");
             let parsed = ptx::parse(&text).unwrap_or_else(|e| panic!("{module}: {e:?}"));
             let program = Program::load(&parsed, &memory);
             programs.insert(
@@ -172,11 +172,11 @@ impl Gpu {
                 program.unwrap_or_else(|e| panic!("{module}: {e:?}")),
             );
         }
-        Some(Self { memory, programs })
+        Self { memory, programs }
     }
 
     /// The same for compute_80, where every kernel exists.
-    pub(crate) fn new(modules: &[&'static str]) -> Option<Self> {
+    pub(crate) fn new(modules: &[&'static str]) -> Self {
         Self::with(80, modules)
     }
 
@@ -247,21 +247,6 @@ impl Gpu {
             }
         }
         table
-    }
-
-    /// Microseconds that the model gives a launch on the device of that name.
-    pub(crate) fn modelled(
-        &self,
-        device: &str,
-        name: &str,
-        (blocks, threads): (usize, usize),
-        counters: &Counters,
-    ) -> f64 {
-        let device = Description::find(device).expect("a described device");
-        let kernel = self.kernel(name);
-        let threads = threads as u32;
-        let occupancy = device.occupancy(threads, kernel.registers, kernel.static_shared);
-        model::time(&device, counters, blocks as u64, threads, &occupancy).microseconds
     }
 
     fn kernel(&self, name: &str) -> &Kernel {

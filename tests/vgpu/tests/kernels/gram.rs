@@ -1,9 +1,39 @@
 //! gram: G = ZᵀZ and ZᵀY.
 
-use crate::args;
 use crate::device::{Arg, Buffer, Dtype, Gpu, NULL, even};
 use crate::reference::{Dot, Random, Table};
-use crate::tiles::{PLAIN, ROW_BLOCK, TALL, TILE, TILE_HALF};
+use crate::tiles::{PLAIN, ROW_BLOCK, TALL, TILE, TILE_HALF, TILE_NARROW};
+use crate::{Test, args};
+
+/// The tests, for `main.rs`.
+pub(crate) const TESTS: &[Test] = &[
+    ("gram_holds_at_every_width", gram_holds_at_every_width),
+    (
+        "gram_holds_at_every_number_of_rows",
+        gram_holds_at_every_number_of_rows,
+    ),
+    (
+        "gram_holds_for_every_type_and_pitch",
+        gram_holds_for_every_type_and_pitch,
+    ),
+    (
+        "gram_of_halves_holds_over_row_blocks",
+        gram_of_halves_holds_over_row_blocks,
+    ),
+    (
+        "gram_of_nearly_dependent_columns_keeps_its_digits",
+        gram_of_nearly_dependent_columns_keeps_its_digits,
+    ),
+    (
+        "batches_that_end_at_row_blocks_cannot_be_told_apart",
+        batches_that_end_at_row_blocks_cannot_be_told_apart,
+    ),
+    ("cross_sums_hold", cross_sums_hold),
+    (
+        "mirror_copies_the_lower_triangle",
+        mirror_copies_the_lower_triangle,
+    ),
+];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
@@ -28,14 +58,15 @@ impl Rows<'_> {
         self.z.cols + usize::from(self.bias)
     }
 
-    /// Adds sign·ZᵀZ to `gram`.
+    /// Adds sign·ZᵀZ to `gram`; the technique is the end of a symbol, with the verb before it unless that is `syrk`.
     fn syrk(&self, gpu: &Gpu, technique: &str, mode: Mode, sign: f64, gram: &Table) -> Table {
         let (order, features, rows) = (self.order(), self.z.cols, self.z.rows);
         let pitch = even(order) + 2;
         let z = gpu.upload(self.z, self.dtype, self.pitch);
         let out = gpu.upload(gram, Dtype::F64, pitch);
         let blocks = rows.div_ceil(ROW_BLOCK);
-        let partials = gpu.empty(blocks * order * pitch * 8);
+        // The last row has no slack, and nothing above the diagonal may be written.
+        let partials = gpu.room(blocks * order, order, pitch);
         let (lanes, target) = match mode {
             Mode::Direct => (1, NULL),
             Mode::Split => (blocks, Arg::from(&partials)),
@@ -48,7 +79,14 @@ impl Rows<'_> {
             "mma" => ([triangle(features.div_ceil(TILE_HALF)), lanes, 1], [256, 1]),
             _ => ([triangle(features.div_ceil(TILE)), lanes, 1], [128, 1]),
         };
-        let name = format!("gram_syrk_{}_{technique}", self.dtype.name());
+        let (verb, technique) = technique.split_once(' ').unwrap_or(("syrk", technique));
+        let strips = if verb == "narrow" {
+            TILE / TILE_NARROW
+        } else {
+            1
+        };
+        let grid = [grid[0] * strips, grid[1], grid[2]];
+        let name = format!("gram_{verb}_{}_{technique}", self.dtype.name());
         let args = args![
             &z, self.pitch, rows, features, self.bias, sign, &out, pitch, target
         ];
@@ -178,7 +216,8 @@ fn check_gram(found: &Table, z: &Table, sign: f64, share: f64, what: &str) {
 
 /// The techniques of a type, with their error in units of n·u. Halves on the tensor cores sum in f32, and may truncate.
 fn techniques(dtype: Dtype) -> Vec<(&'static str, f64)> {
-    let mut list = vec![("plain", 1.0), ("fma", 1.0), ("dmma", 1.0)];
+    let names = ["plain", "fma", "narrow fma", "dmma", "narrow dmma"];
+    let mut list: Vec<_> = names.map(|name| (name, 1.0)).into();
     if matches!(dtype, Dtype::F16 | Dtype::Bf16) {
         list.push(("mma", f64::from(1_u32 << 30)));
     }
@@ -191,7 +230,7 @@ fn check_all(gpu: &Gpu, rows: &Rows<'_>, sign: f64) {
     } else {
         rows.z.clone()
     };
-    let mut plain = None;
+    let (mut plain, mut dmma) = (None, None);
     for (technique, share) in techniques(rows.dtype) {
         let before = initial(rows.order());
         let what = format!(
@@ -208,17 +247,18 @@ fn check_all(gpu: &Gpu, rows: &Rows<'_>, sign: f64) {
         check_gram(&direct, &full, sign, share, &what);
         match technique {
             "plain" => plain = Some(direct),
-            "fma" => assert_eq!(Some(direct), plain, "{what}: the bytes of the plain kernel"),
+            "fma" | "narrow fma" => {
+                assert_eq!(Some(direct), plain, "{what}: the bytes of the plain kernel");
+            }
+            "dmma" => dmma = Some(direct),
+            "narrow dmma" => assert_eq!(Some(direct), dmma, "{what}: the bytes of whole tiles"),
             _ => {}
         }
     }
 }
 
-#[test]
 fn gram_holds_at_every_width() {
-    let Some(gpu) = Gpu::new(&["gram"]) else {
-        return;
-    };
+    let gpu = Gpu::new(&["gram"]);
     for (n, features) in [1, TILE - 1, TILE, TILE + 1, 3 * TILE + 5]
         .into_iter()
         .enumerate()
@@ -234,11 +274,8 @@ fn gram_holds_at_every_width() {
     }
 }
 
-#[test]
 fn gram_holds_at_every_number_of_rows() {
-    let Some(gpu) = Gpu::new(&["gram"]) else {
-        return;
-    };
+    let gpu = Gpu::new(&["gram"]);
     for (n, count) in [1, 15, 16, 17, 511, 512, 513, 3 * ROW_BLOCK + 5]
         .into_iter()
         .enumerate()
@@ -257,11 +294,8 @@ fn gram_holds_at_every_number_of_rows() {
     }
 }
 
-#[test]
 fn gram_holds_for_every_type_and_pitch() {
-    let Some(gpu) = Gpu::new(&["gram"]) else {
-        return;
-    };
+    let gpu = Gpu::new(&["gram"]);
     for (n, dtype) in Dtype::ALL.into_iter().enumerate() {
         // Aligned and cut within a chunk; not aligned, so that rows start anywhere.
         for (features, pitch) in [(130, 136), (71, 71), (129, 131)] {
@@ -280,11 +314,22 @@ fn gram_holds_for_every_type_and_pitch() {
     }
 }
 
-#[test]
+fn gram_of_halves_holds_over_row_blocks() {
+    let gpu = Gpu::new(&["gram"]);
+    for dtype in [Dtype::F16, Dtype::Bf16] {
+        let z = Table::random(2 * ROW_BLOCK + 33, TILE_HALF + 1, dtype, 21);
+        let rows = Rows {
+            z: &z,
+            dtype,
+            pitch: TILE_HALF + 8,
+            bias: true,
+        };
+        check_all(&gpu, &rows, -1.0);
+    }
+}
+
 fn gram_of_nearly_dependent_columns_keeps_its_digits() {
-    let Some(gpu) = Gpu::new(&["gram"]) else {
-        return;
-    };
+    let gpu = Gpu::new(&["gram"]);
     // Columns that agree to one part in a million: the smallest eigenvalue of G is 1e-12 of the greatest.
     let common = Table::random(600, 1, Dtype::F64, 5);
     let noise = Table::random(600, 65, Dtype::F64, 6);
@@ -303,11 +348,8 @@ fn gram_of_nearly_dependent_columns_keeps_its_digits() {
     );
 }
 
-#[test]
 fn batches_that_end_at_row_blocks_cannot_be_told_apart() {
-    let Some(gpu) = Gpu::new(&["gram"]) else {
-        return;
-    };
+    let gpu = Gpu::new(&["gram"]);
     let z = Table::random(2 * ROW_BLOCK + 40, 40, Dtype::F32, 3);
     let part = |from: usize, to: usize| Table {
         rows: to - from,
@@ -340,11 +382,8 @@ fn batches_that_end_at_row_blocks_cannot_be_told_apart() {
     assert!(largest < 1e-10, "{largest:e} left of G − G");
 }
 
-#[test]
 fn cross_sums_hold() {
-    let Some(gpu) = Gpu::new(&["gram"]) else {
-        return;
-    };
+    let gpu = Gpu::new(&["gram"]);
     let mut random = Random(11);
     let shapes = [
         (1, 1, 1),
@@ -398,11 +437,8 @@ fn cross_sums_hold() {
     }
 }
 
-#[test]
 fn mirror_copies_the_lower_triangle() {
-    let Some(gpu) = Gpu::new(&["gram"]) else {
-        return;
-    };
+    let gpu = Gpu::new(&["gram"]);
     for n in [1, 31, 32, 33, 101] {
         let a = Table::random(n, n, Dtype::F64, n as u64);
         let buffer = gpu.upload(&a, Dtype::F64, even(n));

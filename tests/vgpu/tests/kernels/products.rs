@@ -1,9 +1,24 @@
 //! projection and rff: products whose results are not sums over rows.
 
-use crate::args;
 use crate::device::{Arg, Dtype, Gpu, NULL, even};
 use crate::reference::{Dot, Table, U};
 use crate::tiles::{TALL, TILE};
+use crate::{Test, args};
+
+/// The tests, for `main.rs`.
+pub(crate) const TESTS: &[Test] = &[
+    ("projection_holds", projection_holds),
+    (
+        "equal_scores_give_the_first_class",
+        equal_scores_give_the_first_class,
+    ),
+    ("kernel_matrix_holds", kernel_matrix_holds),
+    ("random_features_hold", random_features_hold),
+    (
+        "sine_and_cosine_are_right_to_two_units",
+        sine_and_cosine_are_right_to_two_units,
+    ),
+];
 
 /// Y = Z W − Z₂W₂ with optional biases, as the kernels take it.
 struct Scores {
@@ -144,11 +159,8 @@ const SHAPES: [(usize, usize, usize); 6] = [
     (40, 130, 53),
 ];
 
-#[test]
 fn projection_holds() {
-    let Some(gpu) = Gpu::new(&["projection"]) else {
-        return;
-    };
+    let gpu = Gpu::new(&["projection"]);
     for (n, (rows, features, classes)) in SHAPES.into_iter().enumerate() {
         for (d, dtype) in Dtype::ALL.into_iter().enumerate() {
             let scores = Scores::random(rows, features, classes, dtype, (n + d) as u64);
@@ -200,11 +212,8 @@ fn check_softmax(found: &Table, logits: &Table, temperature: f64, what: &str) {
     }
 }
 
-#[test]
 fn equal_scores_give_the_first_class() {
-    let Some(gpu) = Gpu::new(&["projection"]) else {
-        return;
-    };
+    let gpu = Gpu::new(&["projection"]);
     let mut scores = Scores::random(130, 20, 40, Dtype::F32, 1);
     for k in 0..scores.w.rows {
         for j in 0..40 {
@@ -226,11 +235,8 @@ fn equal_scores_give_the_first_class() {
     }
 }
 
-#[test]
 fn kernel_matrix_holds() {
-    let Some(gpu) = Gpu::new(&["projection"]) else {
-        return;
-    };
+    let gpu = Gpu::new(&["projection"]);
     let shapes = [
         (1, 1, 1),
         (63, 65, 15),
@@ -286,11 +292,8 @@ fn kernel_matrix_holds() {
     }
 }
 
-#[test]
 fn random_features_hold() {
-    let Some(gpu) = Gpu::new(&["rff"]) else {
-        return;
-    };
+    let gpu = Gpu::new(&["rff"]);
     // The last: phases of a hundred thousand turns.
     let shapes = [
         (1, 1, 1, 1.0),
@@ -380,11 +383,8 @@ fn random_features_hold() {
     }
 }
 
-#[test]
 fn sine_and_cosine_are_right_to_two_units() {
-    let Some(gpu) = Gpu::new(&["rff"]) else {
-        return;
-    };
+    let gpu = Gpu::new(&["rff"]);
     // One input that is 1 leaves the phase unrounded, and 256 frequencies make the scale 1/16.
     let count = 256;
     let noise = Table::random(1, count, Dtype::F64, 4);

@@ -1,27 +1,57 @@
 //! What the kernels take: registers, shared memory, traffic.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
 
-use crate::args;
-use crate::device::{Dtype, Gpu, MODULES, kernels, ptx, toolkit};
+use vgpu::counters::Counters;
+use vgpu::device::{Description, model};
+
+use crate::device::{Buffer, Dtype, Gpu, MODULES, kernels, ptx, toolkit};
 use crate::reference::Table;
-use crate::toolkit::{PTX_ARCHS, parse_report, ptx_arch_for};
+use crate::tiles::{PLAIN, ROW_BLOCK, TILE, TILE_HALF, TILE_NARROW};
+use crate::toolkit::{PTX_ARCHS, Resources, parse_report, ptx_arch_for};
+use crate::{Test, args};
 
-#[test]
+/// The tests, for `main.rs`.
+pub(crate) const TESTS: &[Test] = &[
+    ("nothing_spills_on_any_device", nothing_spills_on_any_device),
+    (
+        "exports_are_those_of_the_readme",
+        exports_are_those_of_the_readme,
+    ),
+    (
+        "gram_reaches_its_share_of_every_device",
+        gram_reaches_its_share_of_every_device,
+    ),
+    (
+        "gram_of_halves_moves_no_more_than_it_must",
+        gram_of_halves_moves_no_more_than_it_must,
+    ),
+];
+
+/// What the assembler says of the kernels of a module on sm_`arch`.
+fn assembled(module: &'static str, arch: u32) -> Arc<Vec<Resources>> {
+    type Reports = BTreeMap<(&'static str, u32), Arc<Vec<Resources>>>;
+    static DONE: Mutex<Reports> = Mutex::new(BTreeMap::new());
+    let mut done = DONE.lock().expect("the PTX assembles");
+    let report = done.entry((module, arch)).or_insert_with(|| {
+        let ptx = ptx(module, ptx_arch_for(arch));
+        let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels/assembled.cubin");
+        let report = toolkit().cubin(&ptx, arch, &out);
+        Arc::new(parse_report(&report.expect("the PTX assembles"), arch))
+    });
+    Arc::clone(report)
+}
+
 fn nothing_spills_on_any_device() {
-    let Some(toolkit) = toolkit() else { return };
-    let out = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels/spill-check.cubin");
     // The oldest and the newest of each kind; the build script's table has all of them.
     for arch in [75, 80, 90, 120] {
         for module in MODULES {
-            let Some(ptx) = ptx(module, ptx_arch_for(arch)) else {
-                return;
-            };
-            let report = toolkit.cubin(&ptx, arch, &out).expect("the PTX assembles");
-            let resources = parse_report(&report, arch);
+            let resources = assembled(module, arch);
             assert!(!resources.is_empty(), "{module}: no report");
-            for kernel in resources {
+            for kernel in resources.iter() {
                 assert_eq!((kernel.stack, kernel.spills), (0, 0), "{kernel:?}");
                 assert!(
                     kernel.registers > 0 && kernel.shared <= 48 << 10,
@@ -47,7 +77,6 @@ fn symbols(name: &str) -> BTreeSet<String> {
     all
 }
 
-#[test]
 fn exports_are_those_of_the_readme() {
     let text = fs::read_to_string(kernels().join("README.md")).expect("the README");
     let in_ticks = text.split('`').skip(1).step_by(2);
@@ -58,9 +87,7 @@ fn exports_are_those_of_the_readme() {
     let documented: BTreeSet<String> = names.flat_map(symbols).collect();
     let mut exported = BTreeSet::new();
     for (module, arch) in MODULES.iter().flat_map(|m| PTX_ARCHS.map(|arch| (m, arch))) {
-        let Some(file) = ptx(module, arch) else {
-            return;
-        };
+        let file = ptx(module, arch);
         let text = fs::read_to_string(file).expect("PTX is text");
         let entries = text.lines().filter_map(|line| line.split_once(".entry "));
         exported.extend(entries.map(|(_, rest)| rest.trim_end_matches('(').trim().to_owned()));
@@ -72,68 +99,173 @@ fn exports_are_those_of_the_readme() {
     );
 }
 
-/// Global traffic of the Gram at D = 512, in row blocks of 512 rows: within 1.15 of what its tiles need.
-/// Returns the modelled FLOP/s of the entries asked for, on an A100 and an H100.
-fn check_traffic(technique: &str, dtype: Dtype, rows: usize) -> Option<[f64; 2]> {
-    let gpu = Gpu::new(&["gram"])?;
-    let (features, bytes) = (512, if dtype == Dtype::F32 { 4 } else { 2 });
-    let z = gpu.upload(&Table::random(rows, features, dtype, 1), dtype, features);
-    let blocks = rows / 512;
-    let partials = gpu.empty(blocks * features * features * 8);
-    let gram = gpu.empty(features * features * 8);
-    let (tile, threads) = if technique == "mma" {
-        (128, 256)
-    } else {
-        (64, 128)
+/// Features of the Gram whose traffic and modelled time are checked.
+const FEATURES: usize = 512;
+
+/// A kernel that forms G, run on that many rows of [`FEATURES`] features, each row block by thread blocks of its own.
+struct Counted {
+    gpu: Gpu,
+    name: String,
+    rows: usize,
+    /// Thread blocks and their threads.
+    launch: (usize, usize),
+    counters: Counters,
+    partials: Buffer,
+    gram: Buffer,
+}
+
+/// Runs `gram_<verb>_<dtype>_<technique>` and checks its traffic: within 1.15 of what its tiles need.
+fn count(verb: &str, dtype: Dtype, technique: &str, rows: usize) -> Counted {
+    let gpu = Gpu::new(&["gram"]);
+    let bytes = if dtype == Dtype::F32 { 4 } else { 2 };
+    let z = gpu.upload(&Table::random(rows, FEATURES, dtype, 1), dtype, FEATURES);
+    let blocks = rows / ROW_BLOCK;
+    let partials = gpu.empty(blocks * FEATURES * FEATURES * 8);
+    let gram = gpu.upload(&Table::zeros(FEATURES, FEATURES), Dtype::F64, FEATURES);
+    let (tile, cols, threads) = match (technique, verb) {
+        ("mma", _) => (TILE_HALF, TILE_HALF, 256),
+        (_, "narrow") => (TILE, TILE_NARROW, 128),
+        _ => (TILE, TILE, 128),
     };
-    let tiles = features / tile;
-    let grid = [tiles * (tiles + 1) / 2, blocks, 1];
-    let name = format!("gram_syrk_{}_{technique}", dtype.name());
+    let (side, strips) = (FEATURES / tile, tile / cols);
+    let (tiles, below) = (side * (side + 1) / 2, side * (side - 1) / 2);
+    let grid = [strips * tiles, blocks, 1];
+    let name = format!("gram_{verb}_{}_{technique}", dtype.name());
     let args = args![
-        &z, features, rows, features, false, 1.0, &gram, features, &partials
+        &z, FEATURES, rows, FEATURES, false, 1.0, &gram, FEATURES, &partials
     ];
     let counters = gpu.launch(&name, grid, [threads, 1], args);
-    // Off the diagonal two panels a tile, on it one; every entry of the lower triangle is written once a row block.
-    let panels = tiles * (tiles + 1) - tiles;
-    let loads = panels * rows * tile * bytes / 32;
-    let stores = blocks * features * (features + 1) / 2 * 8 / 32;
+    if technique == "dmma" {
+        // Of a tile on the diagonal the quarter above it is left out.
+        let quarters = 4 * below + 3 * side;
+        let least = (quarters * tile * tile / 4 * 2 * rows) as u64;
+        assert_eq!(counters.flops_tensor_f64, least, "{name}");
+    }
+    // Below the diagonal a strip needs its rows and its columns, on it they are the same; every entry of the lower
+    // triangle is written once a row block.
+    let columns = strips * (below * (tile + cols) + side * tile);
+    let loads = columns * rows * bytes / 32;
+    let stores = blocks * FEATURES * (FEATURES + 1) / 2 * 8 / 32;
     let ratio = |found: u64, least: usize| found as f64 / least as f64;
     let (load, store) = (
         ratio(counters.load_sectors, loads),
         ratio(counters.store_sectors, stores),
     );
+    println!("virtual: {name} {rows}x{FEATURES}: loads {load:.3}, stores {store:.3} of the least");
     assert!(
         load <= 1.15 && store <= 1.15,
         "{name}: {load:.3} and {store:.3} of the least sectors"
     );
-    let asked = (features * (features + 1) * rows) as f64;
-    let rates = ["a100", "h100"].map(|device| {
-        let microseconds = gpu.modelled(device, &name, (grid[0] * blocks, threads), &counters);
-        asked / microseconds * 1e-6
-    });
-    println!(
-        "virtual: {name} {rows}x{features}: loads {load:.3}, stores {store:.3} of the least; modelled \
-         {:.1} TFLOP/s on an A100, {:.1} on an H100",
-        rates[0], rates[1]
-    );
-    Some(rates)
+    Counted {
+        gpu,
+        name,
+        rows,
+        launch: (grid[0] * blocks, threads),
+        counters,
+        partials,
+        gram,
+    }
 }
 
-#[test]
-fn gram_on_tensor_cores_moves_no_more_than_it_must() {
-    let Some([a100, _]) = check_traffic("dmma", Dtype::F32, 4096) else {
-        return;
+/// The time that the model gives a launch, with the registers that the assembler takes on that device.
+fn modelled(
+    device: &Description,
+    name: &str,
+    (blocks, threads): (usize, usize),
+    counters: &Counters,
+) -> model::Time {
+    let (major, minor) = device.compute_capability;
+    let report = assembled("gram", (10 * major + minor) as u32);
+    let kernel = report.iter().find(|kernel| kernel.kernel == name);
+    let kernel = kernel.unwrap_or_else(|| panic!("no report of {name}"));
+    let threads = threads as u32;
+    let occupancy = device.occupancy(threads, kernel.registers, kernel.shared);
+    model::time(device, counters, blocks as u64, threads, &occupancy)
+}
+
+impl Counted {
+    /// Share of `peak` TFLOP/s that the kernel reaches on a device by the model, counting the entries asked for; printed
+    /// with that of the kernel and the fold after it.
+    fn share(&self, device: &Description, peak: f64) -> f64 {
+        let (blocks, side) = (self.rows / ROW_BLOCK, FEATURES / PLAIN);
+        let args = args![
+            &self.partials,
+            blocks,
+            FEATURES,
+            FEATURES,
+            true,
+            1.0,
+            &self.gram,
+            FEATURES
+        ];
+        let fold = "gram_fold_f64";
+        let folding = self.gpu.launch(fold, [side, side, 1], [PLAIN; 2], args);
+        let kernel = modelled(device, &self.name, self.launch, &self.counters);
+        let fold = modelled(device, fold, (side * side, PLAIN * PLAIN), &folding);
+        let asked = (FEATURES * (FEATURES + 1) * self.rows) as f64;
+        let rate = |microseconds: f64| asked / microseconds * 1e-6;
+        let alone = rate(kernel.microseconds);
+        let both = rate(kernel.microseconds + fold.microseconds);
+        println!(
+            "virtual {}: {} {}x{FEATURES}: modelled {alone:.2} of {peak:.2} TFLOP/s, {:.0} %, bound by {:?}; with \
+             the fold {both:.2}, {:.0} %",
+            device.name,
+            self.name,
+            self.rows,
+            100.0 * alone / peak,
+            kernel.bound,
+            100.0 * both / peak
+        );
+        alone / peak
+    }
+}
+
+/// The kernel that the host side launches for f32 rows, as `Technique::best` and `narrow` in `src/gpu` choose it: f64
+/// tensor cores where the device has units for them, and strips where they save a sixth of the rounds.
+fn chosen(device: &Description, rows: usize) -> (&'static str, &'static str) {
+    let technique = match device.compute_capability {
+        (8..=10, 0) => "dmma",
+        _ => "fma",
     };
-    // 19.5 TFLOP/s is what its f64 tensor cores do at most.
-    assert!(a100 >= 0.7 * 19.5, "{a100:.1} TFLOP/s modelled");
+    let side = FEATURES / TILE;
+    let blocks = side * (side + 1) / 2 * (rows / ROW_BLOCK);
+    let strips = TILE / TILE_NARROW;
+    let rounds = |blocks: usize| blocks.div_ceil(device.multiprocessors as usize);
+    let narrow = 6 * rounds(strips * blocks) <= 5 * strips * rounds(blocks);
+    (if narrow { "narrow" } else { "syrk" }, technique)
 }
 
-#[test]
+fn gram_reaches_its_share_of_every_device() {
+    for technique in ["fma", "dmma"] {
+        let kernels = ["syrk", "narrow"].map(|verb| count(verb, Dtype::F32, technique, 4096));
+        for device in Description::all() {
+            let (verb, best) = chosen(device, 4096);
+            if best != technique {
+                continue;
+            }
+            let sm = &device.per_multiprocessor;
+            let flops_a_clock = sm.tensor_f64_flops.max(2.0 * sm.f64);
+            let peak = flops_a_clock * f64::from(device.multiprocessors) * device.clock_ghz * 1e-3;
+            let [whole, narrow] = kernels.each_ref().map(|kernel| kernel.share(device, peak));
+            let (share, other) = match verb {
+                "narrow" => (narrow, whole),
+                _ => (whole, narrow),
+            };
+            println!("virtual {}: {verb} {technique} is chosen", device.name);
+            assert!(share >= other, "{}: {share:.3}, {other:.3}", device.key);
+            assert!(share >= 0.7, "{}: {share:.3} of the limit", device.key);
+        }
+    }
+}
+
 fn gram_of_halves_moves_no_more_than_it_must() {
-    check_traffic("mma", Dtype::Bf16, 4096);
-}
-
-#[test]
-fn gram_by_fma_moves_no_more_than_it_must() {
-    check_traffic("fma", Dtype::F32, 1024);
+    let counted = count("syrk", Dtype::Bf16, "mma", 4096);
+    for device in Description::all() {
+        let sm = &device.per_multiprocessor;
+        let clock = f64::from(device.multiprocessors) * device.tensor_clock_ghz * 1e-3;
+        counted.share(device, sm.tensor_half_flops * clock);
+    }
+    for technique in ["fma", "dmma"] {
+        count("narrow", Dtype::Bf16, technique, ROW_BLOCK);
+    }
 }

@@ -2,16 +2,20 @@
 
 use std::fs;
 
+use crate::Test;
 use crate::device::kernels;
+
+/// The tests, for `main.rs`.
+pub(crate) const TESTS: &[Test] = &[("the_header_agrees", the_header_agrees)];
 
 pub(crate) const ROW_BLOCK: usize = 512;
 pub(crate) const TILE: usize = 64;
+pub(crate) const TILE_NARROW: usize = 32;
 pub(crate) const TILE_HALF: usize = 128;
 pub(crate) const TALL: (usize, usize) = (128, 16);
 pub(crate) const FACTOR_BLOCK: usize = 64;
 pub(crate) const PLAIN: usize = 16;
 
-#[test]
 fn the_header_agrees() {
     let header = fs::read_to_string(kernels().join("common/tiles.h")).expect("tiles.h");
     let of = |name: &str| -> usize {
@@ -24,6 +28,7 @@ fn the_header_agrees() {
     let here = [
         ROW_BLOCK,
         TILE,
+        TILE_NARROW,
         TILE_HALF,
         TALL.0,
         TALL.1,
@@ -33,6 +38,7 @@ fn the_header_agrees() {
     let names = [
         "ROW_BLOCK",
         "TILE",
+        "TILE_NARROW",
         "TILE_HALF",
         "TALL_ROWS",
         "TALL_COLS",
