@@ -169,6 +169,44 @@ impl Program {
     }
 }
 
+/// What a network does to an image.
+fn steps(network: &Network) -> Vec<Step> {
+    let mut program = Program::default();
+    match network {
+        Network::SmallCnn(net) => {
+            for conv in [&net.conv1, &net.conv2] {
+                program.conv_relu(conv);
+                program.max_pool(2, 2, 0);
+            }
+            let linear = Operation::Linear(Packed::linear(&net.fc1));
+            program.push(program.last, program.free(0), linear);
+        }
+        Network::ResNet(net) => {
+            program.conv_relu(&net.conv1);
+            if net.has_pool() {
+                program.max_pool(3, 2, 1);
+            }
+            net.blocks().for_each(|block| program.block(block));
+            program.average();
+        }
+        Network::CifarResNet(net) => {
+            program.conv_relu(&net.conv1);
+            net.blocks().for_each(|block| program.block(block));
+            program.average();
+        }
+        Network::Vgg(net) => {
+            for (unit, (_, pooled)) in net.features.iter().zip(vgg::layout()) {
+                program.conv_relu(&unit.conv);
+                if pooled {
+                    program.max_pool(2, 2, 0);
+                }
+            }
+            program.average();
+        }
+    }
+    program.steps
+}
+
 impl Network {
     /// This network in evaluation mode, for extracting features.
     pub fn folded(&self) -> Folded {
@@ -181,47 +219,18 @@ impl Folded {
     pub fn new(network: &Network) -> Self {
         use burn::module::Module;
         let network = network.valid().fold();
-        let mut program = Program::default();
         let stem = match &network {
-            Network::SmallCnn(net) => {
-                program.conv_relu(&net.conv1);
-                program.max_pool(2, 2, 0);
-                program.conv_relu(&net.conv2);
-                program.max_pool(2, 2, 0);
-                let linear = Operation::Linear(Packed::linear(&net.fc1));
-                program.push(program.last, program.free(0), linear);
-                &net.conv1
-            }
-            Network::ResNet(net) => {
-                program.conv_relu(&net.conv1);
-                if net.has_pool() {
-                    program.max_pool(3, 2, 1);
-                }
-                net.blocks().for_each(|block| program.block(block));
-                program.average();
-                &net.conv1
-            }
-            Network::CifarResNet(net) => {
-                program.conv_relu(&net.conv1);
-                net.blocks().for_each(|block| program.block(block));
-                program.average();
-                &net.conv1
-            }
-            Network::Vgg(net) => {
-                for (unit, (_, pooled)) in net.features.iter().zip(vgg::layout()) {
-                    program.conv_relu(&unit.conv);
-                    if pooled {
-                        program.max_pool(2, 2, 0);
-                    }
-                }
-                program.average();
-                &net.features[0].conv
-            }
+            Network::SmallCnn(net) => &net.conv1,
+            Network::ResNet(net) => &net.conv1,
+            Network::CifarResNet(net) => &net.conv1,
+            Network::Vgg(net) => &net.features[0].conv,
         };
+        // Elsewhere burn computes, and the weights stay where they are.
+        let here = stem.weight.val().device() == Device::flex();
         Self {
             channels: stem.weight.dims()[1],
             border: stem.padding,
-            steps: program.steps,
+            steps: if here { steps(&network) } else { Vec::new() },
             isa: Isa::detect(),
             network,
         }

@@ -19,7 +19,8 @@ use crate::gpu::gram::{Labels, ROW_BLOCK};
 use crate::gpu::projection::Product;
 use crate::gpu::trisolve::{INVERSE_COLS, Triangle, inverse_rows};
 use crate::gpu::{
-    Context, DeviceMatrix, Event, Staging, Stream, Technique, cholesky, gram, projection, trisolve,
+    Context, DeviceMatrix, Event, Feature, Staging, Stream, Technique, View, cholesky, gram,
+    projection, trisolve,
 };
 
 #[cfg(feature = "nn")]
@@ -97,6 +98,25 @@ impl Inner {
         let fill = |i: usize, row: &mut [f64]| row.copy_from_slice(matrix.row(i));
         self.staging.upload(&self.compute, sent.view_mut(), fill)?;
         Ok(sent)
+    }
+
+    /// G += ZᵀZ and, where there are labels, ZᵀY.
+    fn add<T: Feature>(
+        &self,
+        rows: View<'_, T>,
+        bias: bool,
+        labels: Option<Labels<'_>>,
+        gram: &mut DeviceMatrix<f64>,
+        cross: &mut DeviceMatrix<f64>,
+    ) -> Result<()> {
+        let Self {
+            compute, technique, ..
+        } = self;
+        gram::update(compute, *technique, rows, bias, 1.0, gram.view_mut())?;
+        match labels {
+            None => Ok(()),
+            Some(y) => gram::cross(compute, *technique, rows, bias, y, 1.0, cross.view_mut()),
+        }
     }
 
     /// A matrix of the device's, on the host.
@@ -397,19 +417,11 @@ impl Accumulator {
         let Some(feed) = self.feed.as_mut().filter(|feed| feed.pending > 0) else {
             return Ok(());
         };
-        let Inner {
-            compute, technique, ..
-        } = inner;
         let bias = self.spec.bias;
         let (gram, cross) = (&mut self.gram, &mut self.cross);
         feed.hand_over(|buffer, count| {
             with_stored!(&buffer.rows, matrix => {
-                let rows = matrix.view().top(count);
-                gram::update(compute, *technique, rows, bias, 1.0, gram.view_mut())?;
-                match buffer.labels.top(count) {
-                    None => Ok(()),
-                    Some(y) => gram::cross(compute, *technique, rows, bias, y, 1.0, cross.view_mut()),
-                }
+                inner.add(matrix.view().top(count), bias, buffer.labels.top(count), gram, cross)
             })
         })
     }
@@ -505,7 +517,7 @@ impl CudaEngine {
         let Inner {
             compute,
             copies,
-            technique,
+            staging,
             ..
         } = &*self.inner;
         let mut held = matrix.hold(&[compute, copies]);
@@ -515,12 +527,15 @@ impl CudaEngine {
         while done < rows {
             let pending = sums.feed.as_ref().map_or(0, |feed| feed.pending);
             let whole = (rows - done) / ROW_BLOCK * ROW_BLOCK;
-            if pending == 0 && whole > 0 && matches!(targets, Targets::None) {
+            if pending == 0 && whole > 0 {
                 // Whole blocks where they are.
-                let gram = &mut sums.gram;
+                let targets = targets.slice(done, done + whole);
+                let mut labels = StoredLabels::like(compute, targets, whole)?;
+                labels.upload(staging, compute, 0, targets)?;
+                let (bias, gram, cross) = (sums.spec.bias, &mut sums.gram, &mut sums.cross);
                 with_tensor!(matrix, z => {
                     let block = z.block((done, 0), (whole, cols));
-                    gram::update(compute, *technique, block, sums.spec.bias, 1.0, gram.view_mut())
+                    self.inner.add(block, bias, labels.top(whole), gram, cross)
                 })?;
                 done += whole;
                 continue;

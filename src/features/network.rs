@@ -14,8 +14,10 @@ use crate::error::Result;
 use crate::progress::{Progress, check};
 use crate::scheduler::{Lane, Scheduler};
 
-/// Rows a pass when nothing is trained.
+/// Rows a pass on the processor when nothing is trained: few enough for what is computed to stay in the caches.
 const BATCH: usize = 250;
+/// The same on other devices: the row blocks that their sums are made of, so that whole batches are summed in place.
+const DEVICE_BATCH: usize = 512;
 
 /// Where images come from, how they are scaled and where they go.
 #[derive(Clone, Debug)]
@@ -122,10 +124,16 @@ impl Feed {
     ) -> Result<Lane<Passed>> {
         let network = network.folded();
         let feed = self.clone();
-        let batches = self.batches(rows.to_vec(), BATCH, None, 0, 0)?;
-        let forward = move |mut batch: Batch| {
+        let upload = move |mut batch: Batch| {
             let images = feed.upload(&mut batch);
-            let features = network.features(change.map_or(images.clone(), |f| f(images)));
+            (batch, images)
+        };
+        let forward = move |(batch, images): (Batch, Tensor<4>)| {
+            let images = match change {
+                Some(change) => change(images),
+                None => images,
+            };
+            let features = network.features(images);
             Passed {
                 logits: network.head().forward(features.clone()),
                 features,
@@ -133,7 +141,17 @@ impl Feed {
                 labels: batch.labels,
             }
         };
-        let passed = batches.map(move |batch| batch.map(&forward));
+        let here = self.device == Device::flex();
+        let batch = if here { BATCH } else { DEVICE_BATCH };
+        let batches = self.batches(rows.to_vec(), batch, None, 0, 0)?;
+        let uploaded = batches.map(move |batch| batch.map(&upload));
+        if here {
+            // Nothing is copied, and there is nothing to overlap.
+            let passed = uploaded.map(move |item| item.map(&forward));
+            return self.scheduler.lane("features", passed);
+        }
+        let uploaded = self.scheduler.lane("copy", uploaded)?;
+        let passed = uploaded.map(move |item| item.map(&forward));
         self.scheduler.lane("features", passed)
     }
 

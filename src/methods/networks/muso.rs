@@ -5,13 +5,14 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use muso_models::Network;
+use muso_models::burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 
 use super::{Method, Task, head_matrix, settings_of, short, within};
 use crate::data::images::{Batch, shuffled};
-use crate::engine::{AnyEngine, Engine, Matrix, SumsSpec, Targets};
+use crate::engine::{AnyEngine, Engine, Matrix, SumsSpec, Targets, with_rows};
 use crate::error::{Error, Result};
-use crate::features::Feed;
+use crate::features::{Feed, host};
 use crate::gram::{Gram, GramBuilder, Route};
 use crate::labels::{Projector, argmax, column_select, leverage_scores, softmax};
 use crate::progress::{Progress, check};
@@ -197,9 +198,33 @@ impl Labels {
         let (optimal, _) = projector.optimal_weights(&self.trained, &self.initial)?;
         drop(solving);
         let weights = optimal.zip(&self.trained, |a, b| a + b);
-        let forgotten = self.feed.extract(network, &self.forget, progress)?;
-        let outputs = self.engine.project(forgotten.feature_rows(), &weights)?;
+        let outputs = self.project(network, &weights, progress)?;
         Ok(outputs.zip(&self.reference, |output, known| output - known))
+    }
+
+    /// Z_u W. On the processor in f64; on other devices features stay there, and what comes back is f32.
+    fn project(
+        &self,
+        network: &Network,
+        weights: &Matrix,
+        progress: &mut dyn Progress,
+    ) -> Result<Matrix> {
+        let mut outputs = Vec::with_capacity(self.forget.len() * weights.cols());
+        let mut done = 0;
+        for passed in self.feed.pass(network, &self.forget, None)? {
+            let features = passed?.features;
+            done += features.dims()[0];
+            if self.feed.device == Device::flex() {
+                let product = with_rows(&features, |rows| self.engine.project(rows, weights))?;
+                outputs.extend_from_slice(product.as_slice());
+            } else {
+                let product = host(self.engine.project_tensor(&features, weights)?);
+                outputs.extend(product.into_iter().map(f64::from));
+            }
+            let all = self.forget.len() as u64;
+            check(progress, "extracting features", done as u64, all)?;
+        }
+        Ok(Matrix::from_vec(done, weights.cols(), outputs))
     }
 
     /// The outputs of an update, on a lane of their own where there are lanes.

@@ -11,6 +11,8 @@ mod device;
 #[cfg(feature = "cuda")]
 mod engine;
 #[cfg(all(feature = "cuda", feature = "nn"))]
+mod lanes;
+#[cfg(all(feature = "cuda", feature = "nn"))]
 mod tensors;
 #[cfg(feature = "cuda")]
 pub(crate) use device::virtual_library;
