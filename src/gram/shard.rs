@@ -24,6 +24,7 @@
 //!         features: "the file".into(),
 //!         first,
 //!         end: first + 1,
+//!         of: 2,
 //!         content: format!("row {first}"),
 //!         ..Part::default()
 //!     }],
@@ -68,6 +69,8 @@ pub struct Part {
     pub first: u64,
     /// The row after the last.
     pub end: u64,
+    /// How many rows the feature file has.
+    pub of: u64,
     /// Name of the feature file, for messages.
     pub file: String,
     /// Fingerprint of the file with labels or targets; empty where there are none.
@@ -236,6 +239,39 @@ impl Shard {
         }
     }
 
+    /// Rows of its files that are in none of its parts; a shard that was left out shows here.
+    pub fn gaps(&self) -> Vec<String> {
+        let mut gaps = Vec::new();
+        for (i, part) in self.parts.iter().enumerate() {
+            let same = |other: &&Part| other.features == part.features;
+            let before = i.checked_sub(1).map(|i| &self.parts[i]).filter(same);
+            let after = self.parts.get(i + 1).filter(same);
+            let mut gap = |first: u64, end: u64| {
+                if first < end {
+                    gaps.push(format!("{first}..{end} of {}", shown(&part.file, 80)));
+                }
+            };
+            gap(before.map_or(0, |before| before.end), part.first);
+            if after.is_none() {
+                gap(part.end, part.of);
+            }
+        }
+        gaps
+    }
+
+    /// The same in a sentence; nothing where there are none.
+    pub fn gaps_in_words(&self) -> Option<String> {
+        const NAMED: usize = 3;
+        let gaps = self.gaps();
+        let named = gaps[..gaps.len().min(NAMED)].join(", ");
+        let more = match gaps.len() {
+            0 => return None,
+            n if n <= NAMED => String::new(),
+            n => format!(" and {} more", n - NAMED),
+        };
+        Some(format!("the sums leave out rows {named}{more}"))
+    }
+
     /// Digest of everything in it.
     pub fn digest(&self) -> Result<String> {
         let mut digest = Digest::new();
@@ -352,7 +388,8 @@ impl Contents {
             }
         };
         let sound = |part: &Part| {
-            part.first < part.end && part.end <= i64::MAX as u64 && part.forgotten <= part.rows()
+            let inside = part.first < part.end && part.end <= part.of;
+            inside && part.of <= i64::MAX as u64 && part.forgotten <= part.rows()
         };
         let counted = |total: u64, part: &Part| total.checked_add(part.rows());
         let total = parts.iter().try_fold(0, counted);
@@ -516,7 +553,9 @@ fn compatible(shards: &[(Contents, &Path)]) -> Result<()> {
     by_content.sort_by_key(|(part, _)| (&part.content, part.rows()));
     for pair in by_content.windows(2) {
         let (a, b) = (pair[0], pair[1]);
-        if a.0.content == b.0.content && a.0.rows() == b.0.rows() {
+        // Equal rows at two places of one file are two sets of rows.
+        let same = a.0.content == b.0.content && a.0.rows() == b.0.rows();
+        if same && a.0.features != b.0.features {
             return Err(twice(a, b, "have the same values as those in".into()));
         }
     }

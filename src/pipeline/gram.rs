@@ -198,7 +198,8 @@ pub fn merge(paths: &[PathBuf], progress: &mut dyn Progress) -> Result<Outcome> 
     let mut clock = Clock::start();
     let shard = shard::merge(paths, progress)?;
     clock.lap("merge");
-    let report = report("merge", &shard, &clock)?;
+    let mut report = report("merge", &shard, &clock)?;
+    report.warnings.extend(shard.gaps_in_words());
     Ok(Outcome { shard, report })
 }
 

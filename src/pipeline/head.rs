@@ -260,8 +260,9 @@ impl Input {
             init,
         };
         if input.retained() == 0 {
+            let sums = params.sums.as_ref().map(|path| path.display().to_string());
             return Err(Error::selection(
-                "--forget",
+                sums.unwrap_or("--forget".into()),
                 format!("all {} rows are forgotten", input.forgotten()),
                 "at least one row that is retained",
             ));
@@ -319,6 +320,7 @@ impl Input {
                 warnings.extend(lost_digits(&retained, &gone));
                 forgotten = forgotten.add(&gone);
             }
+            warnings.extend(shard.gaps_in_words());
             if forgotten.rows == 0 {
                 warnings.push(
                     "no row in the sums is forgotten: the new head is the one of all rows in them"

@@ -224,6 +224,7 @@ impl RowSource {
             features: self.files[0].fingerprint()?,
             first: self.range.start,
             end: self.range.end,
+            of: self.features.rows(),
             file: path
                 .file_name()
                 .unwrap_or(path.as_os_str())

@@ -179,6 +179,7 @@ fn shard(first: u64, rows: u64, order: usize, targets: usize) -> Shard {
             features: "a file".into(),
             first,
             end: first + rows,
+            of: first + rows + 1,
             file: "f\"\u{7f}ä.st".into(),
             labels: "labels".into(),
             dtype: "f32".into(),
@@ -249,13 +250,12 @@ proptest! {
     #[test]
     fn descriptions_of_sums_survive_any_text(
         parts in ".{0,40}",
-        first in any::<u64>(),
-        end in any::<u64>(),
+        (first, end, of) in any::<(u64, u64, u64)>(),
         forgotten in any::<u64>(),
         twice in any::<bool>(),
     ) {
         let part = format!(
-            r#"{{"features":"","first":{first},"end":{end},"file":"","labels":"","dtype":"","forget":"","forgotten":{forgotten},"content":""}}"#
+            r#"{{"features":"","first":{first},"end":{end},"of":{of},"file":"","labels":"","dtype":"","forget":"","forgotten":{forgotten},"content":""}}"#
         );
         let likely = if twice { format!("[{part},{part}]") } else { format!("[{part}]") };
         for parts in [parts, likely] {
@@ -1183,4 +1183,36 @@ fn only_leftovers_of_dead_processes_are_removed() {
     wanted.extend(unrelated.map(str::to_owned));
     wanted.sort();
     assert_eq!(left, wanted);
+}
+
+/// Large files are told apart by samples: their length, both ends and many places between.
+#[test]
+fn fingerprints_of_large_files() {
+    let bytes = feature_file(40_000, 16, Dtype::F32).2;
+    assert!(bytes.len() > 2 << 20);
+    let print = |bytes: &[u8]| {
+        let file = Scratch::new(bytes).open().unwrap();
+        file.fingerprint().unwrap()
+    };
+    let whole = print(&bytes);
+    assert_eq!(print(&bytes), whole);
+    let (first, last) = (bytes.len() / 10, bytes.len() - 1);
+    // Some 4096 bytes in every hundredth of the file are in a sample.
+    let spans = (first..last).step_by(bytes.len() / 100);
+    let ends = [last..last + 1];
+    for span in spans.map(|at| at..(at + (20 << 10)).min(last)).chain(ends) {
+        let mut changed = bytes.clone();
+        changed[span.clone()].iter_mut().for_each(|byte| *byte ^= 1);
+        assert_ne!(print(&changed), whole, "{span:?}");
+    }
+    let shorter = feature_file(39_999, 16, Dtype::F32).2;
+    assert_ne!(print(&shorter), whole);
+    // A small file is read whole.
+    let small = feature_file(9, 3, Dtype::F64).2;
+    let whole = print(&small);
+    for at in small.len() - 200..small.len() {
+        let mut changed = small.clone();
+        changed[at] ^= 1;
+        assert_ne!(print(&changed), whole, "{at}");
+    }
 }

@@ -394,6 +394,43 @@ fn rows_are_never_counted_twice() {
     }
 }
 
+/// Repeated rows are rows like any other, and a shard that was left out is missed.
+#[test]
+fn repeated_rows_count_and_missing_ones_are_told() {
+    let (_, case) = Problem::new(40, 4, "F32", true, 24);
+    case.write(FEATURES, &large_features(3000, 4, 4));
+    let head = head_tensors(&gaussian(5, 4, 25), true, "");
+    case.write(HEAD, &tensor_file(&head));
+    case.write(IDS, b"1500");
+    let shards = cut(&case, 3);
+    let shards = words(&shards);
+    let said = merge(&case, &shards).succeeds();
+    assert!(
+        said.contains("3,000 rows") && !said.contains("warning"),
+        "{said}"
+    );
+    for (part, gap) in [
+        (&shards[1..], "rows 0..1000 of"),
+        (&shards[..2], "rows 2000..3000 of"),
+        (&[shards[0], shards[2]], "rows 1000..2000 of"),
+        (
+            &shards[1..2],
+            "rows 0..1000 of features.safetensors, 2000..3000 of",
+        ),
+    ] {
+        let said = merge(&case, part).succeeds();
+        assert!(
+            said.contains("warning: the sums leave out") && said.contains(gap),
+            "{said}"
+        );
+        let said = solve(&case).succeeds();
+        assert!(
+            said.contains("the sums leave out") && said.contains(gap),
+            "{said}"
+        );
+    }
+}
+
 #[test]
 fn shards_that_do_not_fit_are_refused() {
     let (_, case) = Problem::new(40, 4, "F32", true, 11);
