@@ -24,8 +24,10 @@ Files (safetensors; matrices may also be .npy):
 
 Examples:
   two machines, half of the file each, then the head without the rows of ids.txt
-    muso gram f.safetensors --head h.safetensors --forget ids.txt --shards 2 --shard 0 --out 0.safetensors
-    muso gram f.safetensors --head h.safetensors --forget ids.txt --shards 2 --shard 1 --out 1.safetensors
+    muso gram f.safetensors --head h.safetensors --forget ids.txt \\
+              --shards 2 --shard 0 --out 0.safetensors
+    muso gram f.safetensors --head h.safetensors --forget ids.txt \\
+              --shards 2 --shard 1 --out 1.safetensors
     muso merge 0.safetensors 1.safetensors --out sums.safetensors
     muso head --sums sums.safetensors --head h.safetensors --ridge 1e-3 --out new.safetensors
   sum once, and forget rows whenever that is asked for: only their batches are read then

@@ -63,9 +63,7 @@ enum Command {
     Reproduce(table::ReproduceArgs),
     /// Make the last layer of any model forget rows of a feature file
     Head(Box<head::HeadArgs>),
-    /// Sum a part of a feature file, to be merged with other parts
     Gram(Box<gram::GramArgs>),
-    /// Add up the sums of parts
     Merge(gram::MergeArgs),
     /// Train a network and keep what unlearning needs later
     #[cfg(feature = "nn")]

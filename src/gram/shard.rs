@@ -8,9 +8,9 @@
 //! values, so that a damaged file is found out. Shards are added in the order of the rows that they hold: the bytes of
 //! the result do not depend on the order in which they are named.
 //!
-//! The file is safetensors: `retained.gram` [D,D], `retained.cross` [D,C] unless there are no targets, the same with
-//! `forgotten` and `forgotten.rows` [N_u] i64 where rows are forgotten, all f64, D with the bias; and in the metadata
-//! `format`, `version`, `bias`, `parts` (JSON) and `digest`.
+//! The file is safetensors: `retained.gram` D×D, `retained.cross` D×C unless there are no targets, the same with
+//! `forgotten` and the i64 numbers `forgotten.rows` where rows are forgotten, all f64, D with the bias; and in the
+//! metadata `format`, `version`, `bias`, `parts` (JSON) and `digest`.
 //!
 //! ```
 //! use muso::engine::{Matrix, Sums, SumsSpec};

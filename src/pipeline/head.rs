@@ -246,8 +246,9 @@ impl Input {
             Some(path) => {
                 let shard = load_sums(path, &head, &params.head)?;
                 needs_no_rows(params, &shard, rows.is_some(), labels_out)?;
-                if let Some(rows) = &rows {
-                    can_be_subtracted(rows, &shard, path, progress)?;
+                if let Some(rows) = &mut rows {
+                    let ids = to_subtract(rows, &shard, path, progress)?;
+                    rows.forget_only(ids);
                 }
                 Some(shard)
             }
@@ -817,13 +818,13 @@ fn needs_no_rows(params: &Params, shard: &Shard, rows: bool, labels_out: bool) -
     Ok(())
 }
 
-/// Refuses rows that are not among those summed as retained.
-fn can_be_subtracted(
+/// The rows to forget that the sums have as retained; refuses rows that they do not have.
+fn to_subtract(
     rows: &RowSource,
     shard: &Shard,
     sums: &Path,
     progress: &mut dyn Progress,
-) -> Result<()> {
+) -> Result<Vec<u64>> {
     let of = rows.part()?;
     let fault = |problem: String, expected: String| {
         let what = rows.features.path().display().to_string();
@@ -855,18 +856,25 @@ fn can_be_subtracted(
             "a list of rows, or sums of muso gram --forget class:K".into(),
         );
     }
+    let mut retained = Vec::new();
+    let mut missing = None;
     rows.each_forgotten(progress, |row| {
-        let of_row = same.iter().find(|(p, _)| (p.first..p.end).contains(&row));
-        let problem = match of_row {
-            None => "not in",
-            Some((_, gone)) if gone.binary_search(&row).is_ok() => "already forgotten in",
-            Some(_) => return Ok(()),
-        };
-        fault(
-            format!("row {row} is {problem} {}", sums.display()),
-            "rows that are retained there".into(),
-        )
-    })
+        let at = same.partition_point(|(part, _)| part.end <= row);
+        match same.get(at).filter(|(part, _)| part.first <= row) {
+            None => missing = missing.or(Some(row)),
+            // Forgotten before, and so it stays.
+            Some((_, gone)) if gone.binary_search(&row).is_ok() => {}
+            Some(_) => retained.push(row),
+        }
+        Ok(())
+    })?;
+    match missing {
+        None => Ok(retained),
+        Some(row) => fault(
+            format!("row {row} is not in {}", sums.display()),
+            "rows that were summed there".into(),
+        ),
+    }
 }
 
 /// Says where subtracting rows has cost digits: where they outweigh what is left.

@@ -119,6 +119,15 @@ impl RowSource {
         Ok(())
     }
 
+    /// Narrows what is to be forgotten to these rows, which are among it and ascend.
+    pub(super) fn forget_only(&mut self, ids: Vec<u64>) {
+        self.forgotten = ids.len() as u64;
+        self.forget = Some(ForgetSpec::Ids {
+            source: self.features.path().to_owned(),
+            ids,
+        });
+    }
+
     /// Every label must be a class, and only they tell how many rows a class has.
     fn count_forgotten(&self, progress: &mut dyn Progress) -> Result<u64> {
         let mut counted = 0;

@@ -1199,8 +1199,8 @@ fn fingerprints_of_large_files() {
     let (first, last) = (bytes.len() / 10, bytes.len() - 1);
     // Some 4096 bytes in every hundredth of the file are in a sample.
     let spans = (first..last).step_by(bytes.len() / 100);
-    let ends = [last..last + 1];
-    for span in spans.map(|at| at..(at + (20 << 10)).min(last)).chain(ends) {
+    let end = std::iter::once(last..last + 1);
+    for span in spans.map(|at| at..(at + (20 << 10)).min(last)).chain(end) {
         let mut changed = bytes.clone();
         changed[span.clone()].iter_mut().for_each(|byte| *byte ^= 1);
         assert_ne!(print(&changed), whole, "{span:?}");

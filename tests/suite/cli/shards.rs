@@ -661,8 +661,17 @@ fn rows_can_be_forgotten_later() {
         assert!(said.contains("60 rows, 5 forgotten, 55 retained"), "{said}");
         let gap = relative(&read_head(&case.path(OUT), true), &problem.retrained());
         assert!(gap < 1e-12, "{gap:e}");
-        case.write("then", b"33\n40");
-        refused(&case, &later, &["row 40", "already forgotten in", SUMS]);
+        // What is forgotten stays so when it is asked for again.
+        case.write("then", b"33 40 5 1");
+        let bytes = fs::read(case.path(OUT)).unwrap();
+        let said = later.succeeds();
+        assert!(said.contains("60 rows, 5 forgotten, 55 retained"), "{said}");
+        assert!(fs::read(case.path(OUT)).unwrap() == bytes);
+        case.write("then", b"2 40");
+        later.succeeds();
+        problem.forgotten = vec![1, 2, 40];
+        let gap = relative(&read_head(&case.path(OUT), true), &problem.retrained());
+        assert!(gap < 1e-12, "{gap:e}");
         refused(
             &case,
             &later.clone().set("--labels-out", LABELS_OUT),
