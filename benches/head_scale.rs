@@ -1,14 +1,15 @@
-//! `muso head` on large feature files: time linear in the rows, memory that does not grow with them.
+//! `muso head` and `muso gram` on large feature files: time linear in the rows, memory that does not grow with them.
 //!
 //! ```text
 //! cargo bench --bench head_scale -- [--rows N] [--rounds N]
 //! ```
 //!
-//! Writes N/10 × 512 and N × 512 f32 feature files (N = 1,000,000: 2.3 GB, in the system's temporary directory, removed
-//! at the end), runs the built program on both in turn and fails when a limit is exceeded: the large file may take at
-//! most 12 times as long as the small one, and a run at most 300 MiB. Before that, the head of 20,000 rows is compared
-//! with one computed plainly in f64. The files were just written, so they are read from the page cache where it holds
-//! them.
+//! Writes N/10 × 512 and N × 512 f32 feature files (N = 1,000,000: 2.3 GB, N = 2,000,000: 4.5 GB, in the target
+//! directory, removed at the end), runs the built program on both in turn and fails when a limit is exceeded: the large
+//! file may take at most 12 times as long as the small one, and a run at most 300 MiB. Then four processes sum a quarter
+//! of the large file each, and the head of the merged sums is compared with the one of the whole file. Before all that,
+//! the head of 20,000 rows is compared with one computed plainly in f64. The files were just written, so they are read
+//! from the page cache where it holds them.
 
 mod common;
 
@@ -39,16 +40,19 @@ const CHECKED_ROWS: usize = 20_000;
 const DISTANCE_LIMIT: f64 = 1e-9;
 const TIME_LIMIT: f64 = 12.0;
 const MEMORY_LIMIT: u64 = 300 << 20;
+const SHARDS: usize = 4;
+/// For the head of the merged sums, relative to the head of one process.
+const MERGED_LIMIT: f64 = 1e-12;
 
 fn main() -> Outcome<ExitCode> {
     let options = Options::parse()?;
-    let dir = tempfile::tempdir()?;
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
     let sizes = [options.rows / 10, options.rows];
     let needed: u64 = sizes.iter().map(|&n| file_bytes(n)).sum();
     match free_bytes(dir.path()) {
         Some(free) if free < needed + (1 << 30) => {
             return Err(format!(
-                "{} needs {:.1} GB and 1 GB to spare, and has {:.1} GB: use --rows or TMPDIR",
+                "{} needs {:.1} GB and 1 GB to spare, and has {:.1} GB: use --rows or CARGO_TARGET_DIR",
                 dir.path().display(),
                 needed as f64 / 1e9,
                 free as f64 / 1e9
@@ -56,12 +60,12 @@ fn main() -> Outcome<ExitCode> {
             .into());
         }
         Some(free) => println!(
-            "{:.1} GB of files in the temporary directory, {:.0} GB free",
+            "{:.1} GB of files in the target directory, {:.0} GB free",
             needed as f64 / 1e9,
             free as f64 / 1e9
         ),
         None => println!(
-            "{:.1} GB of files in the temporary directory, free space unknown",
+            "{:.1} GB of files in the target directory, free space unknown",
             needed as f64 / 1e9
         ),
     }
@@ -84,37 +88,53 @@ fn main() -> Outcome<ExitCode> {
             begin.elapsed().as_secs_f64()
         );
     }
-    let mut runs: [Vec<Run>; 2] = [Vec::new(), Vec::new()];
+    let mut runs: [[Vec<Run>; 2]; 2] = Default::default();
     for _ in 0..options.rounds {
-        for (input, runs) in inputs.iter().zip(&mut runs) {
-            runs.push(input.run()?);
+        for (input, [head, gram]) in inputs.iter().zip(&mut runs) {
+            head.push(input.head()?);
+            gram.push(input.gram(&[], "sums")?);
         }
     }
 
     println!(
-        "\n{:>9}  {:>9}  {:>6}  {:>10}  phases",
-        "rows", "seconds", "GB/s", "peak MiB"
+        "\n{:>9}  {:>7}  {:>9}  {:>6}  {:>10}  phases",
+        "rows", "command", "seconds", "GB/s", "peak MiB"
     );
-    for (input, runs) in inputs.iter().zip(&runs) {
-        for run in runs {
-            run.print(input.rows);
+    for (input, commands) in inputs.iter().zip(&runs) {
+        for (runs, command) in commands.iter().zip(["head", "gram"]) {
+            for run in runs {
+                run.print(input.rows, command);
+            }
         }
     }
     let seconds = |runs: &[Run]| median(&runs.iter().map(|r| r.seconds).collect::<Vec<_>>());
-    let ratio = seconds(&runs[1]) / seconds(&runs[0]);
     println!();
+    // Summing is most of both; one of them tells.
+    let ratio = seconds(&runs[1][0]) / seconds(&runs[0][0]);
     limits.test(
         ratio <= TIME_LIMIT,
         format!("ten times the rows take {ratio:.2} times as long, limit {TIME_LIMIT}"),
     );
-    let peak = runs.iter().flatten().map(|run| run.peak).max();
-    let peak = peak.unwrap_or(0);
+    for (i, command) in ["head", "gram"].into_iter().enumerate() {
+        let peak = runs.iter().flat_map(|commands| &commands[i]);
+        let peak = peak.map(|run| run.peak).max().unwrap_or(0);
+        limits.test(
+            peak > 0 && peak < MEMORY_LIMIT,
+            format!(
+                "muso {command}: peak memory {:.0} MiB over {:.1} GB of features, limit {} MiB",
+                mib(peak),
+                (options.rows * FEATURES * 4) as f64 / 1e9,
+                MEMORY_LIMIT >> 20
+            ),
+        );
+    }
+    let (distance, peak) = inputs[1].in_shards()?;
     limits.test(
-        peak > 0 && peak < MEMORY_LIMIT,
+        distance < MERGED_LIMIT && peak < MEMORY_LIMIT,
         format!(
-            "peak memory {:.0} MiB, limit {} MiB",
-            peak as f64 / f64::from(1 << 20),
-            MEMORY_LIMIT >> 20
+            "{SHARDS} shards merged: {distance:.1e} from the head of one process, limit {MERGED_LIMIT:.0e}, \
+             peak memory {:.0} MiB",
+            mib(peak)
         ),
     );
     Ok(if limits.exceeded {
@@ -219,29 +239,63 @@ impl Input {
         Ok(Self { rows, dir })
     }
 
-    fn run(&self) -> Outcome<Run> {
-        let path = |name: &str| self.dir.join(name);
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// Makes the new head of the whole file.
+    fn head(&self) -> Outcome<Run> {
+        let mut command = program("head");
+        command.arg("--features").arg(self.path("features"));
+        command.arg("--forget").arg(self.path("forget"));
+        self.solve(command, "new")
+    }
+
+    /// Sums rows of the file.
+    fn gram(&self, portion: &[&str], out: &str) -> Outcome<Run> {
+        let mut command = program("gram");
+        command.arg(self.path("features")).args(portion);
+        command.arg("--head").arg(self.path("head"));
+        command.arg("--forget").arg(self.path("forget"));
+        self.run(command, out)
+    }
+
+    /// Distance of the head of merged shards to that of one process, and the most memory that any run had.
+    fn in_shards(&self) -> Outcome<(f64, u64)> {
+        let mut merge = program("merge");
+        let mut runs = Vec::new();
+        for k in 0..SHARDS {
+            let name = format!("shard-{k}");
+            let portion = ["--shards", &SHARDS.to_string(), "--shard", &k.to_string()];
+            runs.push(self.gram(&portion, &name)?);
+            merge.arg(self.path(&name));
+        }
+        runs.push(self.run(merge, "merged")?);
+        let mut command = program("head");
+        command.arg("--sums").arg(self.path("merged"));
+        runs.push(self.solve(command, "of-shards")?);
+        let peak = runs.iter().map(|run| run.peak).max().unwrap_or(u64::MAX);
+        let [found, wanted] = ["of-shards", "new"].map(|name| Head::load(self.path(name)));
+        Ok((relative(&found?.weight, &wanted?.weight), peak))
+    }
+
+    fn solve(&self, mut command: Command, out: &str) -> Outcome<Run> {
+        command.arg("--head").arg(self.path("head"));
+        command.args(["--objective", "ridge", "--ridge", &RIDGE.to_string()]);
+        self.run(command, out)
+    }
+
+    fn run(&self, mut command: Command, out: &str) -> Outcome<Run> {
+        command.arg("--out").arg(self.path(out));
+        command.arg("--json").arg(self.path("report"));
         let begin = Instant::now();
-        let output = Command::new(env!("CARGO_BIN_EXE_muso"))
-            .arg("head")
-            .arg("--features")
-            .arg(path("features"))
-            .arg("--head")
-            .arg(path("head"))
-            .arg("--forget")
-            .arg(path("forget"))
-            .args(["--objective", "ridge", "--ridge", &RIDGE.to_string()])
-            .arg("--out")
-            .arg(path("new"))
-            .arg("--json")
-            .arg(path("report"))
-            .output()?;
+        let output = command.output()?;
         let seconds = begin.elapsed().as_secs_f64();
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
-            return Err(format!("muso head: {}: {said}", output.status).into());
+            return Err(format!("{command:?}: {}: {said}", output.status).into());
         }
-        let report: Value = serde_json::from_slice(&std::fs::read(path("report"))?)?;
+        let report: Value = serde_json::from_slice(&std::fs::read(self.path("report"))?)?;
         let phases = report["phases"].as_array().into_iter().flatten();
         Ok(Run {
             seconds,
@@ -256,18 +310,28 @@ impl Input {
     }
 }
 
+fn program(command: &str) -> Command {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_muso"));
+    program.arg(command);
+    program
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
 impl Run {
-    fn print(&self, rows: usize) {
+    fn print(&self, rows: usize, command: &str) {
         let phases: Vec<String> = self
             .phases
             .iter()
             .map(|(name, seconds)| format!("{name} {seconds:.3}"))
             .collect();
         println!(
-            "{rows:>9}  {:>9.3}  {:>6.2}  {:>10.0}  {}",
+            "{rows:>9}  {command:>7}  {:>9.3}  {:>6.2}  {:>10.0}  {}",
             self.seconds,
             file_bytes(rows) as f64 / 1e9 / self.seconds,
-            self.peak as f64 / f64::from(1 << 20),
+            mib(self.peak),
             phases.join(", ")
         );
     }
@@ -330,8 +394,8 @@ fn header(tensors: &[(&str, &str, &[usize], usize)]) -> Vec<u8> {
 /// factor, all in f64.
 fn distance_to_reference(dir: &Path) -> Outcome<f64> {
     let input = Input::create(dir, CHECKED_ROWS)?;
-    input.run()?;
-    let found = Head::load(input.dir.join("new"))?;
+    input.head()?;
+    let found = Head::load(input.path("new"))?;
     let bias = found.bias.as_ref().ok_or("the new head has no bias")?;
 
     let order = FEATURES + 1;

@@ -9,7 +9,7 @@ use muso::engine::{AnyEngine, Dtype, Engine};
 use muso::pipeline::head;
 use muso::report::html;
 
-use super::{Common, Outputs, device, print, progress::Bar};
+use super::{Common, Outputs, device, peak_memory, print, progress::Bar, safetensors_name};
 
 /// Make the last layer of any model forget rows of a feature file.
 ///
@@ -30,6 +30,8 @@ Examples:
   forget listed rows of an over-parameterised head that was trained from init.safetensors
     muso head --features f.safetensors --head h.safetensors --init init.safetensors \\
               --forget ids.txt --objective interpolate --out new.safetensors
+  go on from sums of several processes, which have left the rows out (see muso gram --help)
+    muso head --sums sums.safetensors --head h.safetensors --ridge 1e-3 --out new.safetensors
 
 Words of the report:
   distance      of the new head to one solved afresh from the retained rows and their labels
@@ -38,11 +40,19 @@ Words of the report:
   tr(Π)/D       share of the directions that the retained rows fill; near 1, only λ matters
   premise       how far the given head is from what the formula takes it to be")]
 pub(super) struct HeadArgs {
-    /// Feature file
+    /// Feature file; with --sums, the one that the rows to forget are in
+    #[arg(
+        long,
+        value_name = "FILE",
+        required_unless_present = "sums",
+        requires = "forget"
+    )]
+    features: Option<PathBuf>,
+    /// Sums over the rows in place of the rows, from muso gram or muso merge
     #[arg(long, value_name = "FILE")]
-    features: PathBuf,
+    sums: Option<PathBuf>,
     /// File with `labels` or `targets`, when they are not in the feature file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "features")]
     labels: Option<PathBuf>,
     /// The head that was trained on all rows
     #[arg(long, value_name = "FILE")]
@@ -50,9 +60,9 @@ pub(super) struct HeadArgs {
     /// The head before training [default: zero]
     #[arg(long, value_name = "FILE")]
     init: Option<PathBuf>,
-    /// Rows to forget: a text file of row numbers counted from 0, or class:K
-    #[arg(long, value_name = "IDS")]
-    forget: String,
+    /// Rows to forget: a text file of row numbers counted from 0, or class:K; with --sums, besides those that they have as forgotten
+    #[arg(long, value_name = "IDS", requires = "features")]
+    forget: Option<String>,
     /// λ, at least 0: the one that the head was trained with [default: 0 for interpolate; needed for ridge]
     #[arg(long, value_name = "λ", allow_hyphen_values = true)]
     ridge: Option<f64>,
@@ -118,10 +128,11 @@ pub(super) fn run(args: &HeadArgs, common: &Common) -> anyhow::Result<()> {
     let engine = device::engine(common)?;
     let params = head::Params {
         features: args.features.clone(),
+        sums: args.sums.clone(),
         labels: args.labels.clone(),
         head: args.head.clone(),
         init: args.init.clone(),
-        forget: ForgetSpec::parse(&args.forget)?,
+        forget: args.forget.as_deref().map(ForgetSpec::parse).transpose()?,
         objective: args.objective.map(|objective| match objective {
             Objective::Ridge => head::Objective::Ridge,
             Objective::Interpolate => head::Objective::Interpolate,
@@ -139,20 +150,15 @@ pub(super) fn run(args: &HeadArgs, common: &Common) -> anyhow::Result<()> {
         .into_iter()
         .flatten()
     {
-        if path
-            .extension()
-            .is_some_and(|e| e.eq_ignore_ascii_case("npy"))
-        {
-            return Err(
-                Error::format(path, "outputs are safetensors files", "another name").into(),
-            );
-        }
+        safetensors_name(path)?;
     }
 
     // The head is read whole before anything is written, so it may be replaced, but by the new head only.
-    let forget_file = (!args.forget.starts_with("class:")).then(|| Path::new(&args.forget));
+    let listed = args.forget.as_deref().filter(|f| !f.starts_with("class:"));
+    let forget_file = listed.map(Path::new);
     let mut outputs = Outputs::beside(&[
-        ("--features", Some(&args.features)),
+        ("--features", args.features.as_deref()),
+        ("--sums", args.sums.as_deref()),
         ("--labels", args.labels.as_deref()),
         ("--init", args.init.as_deref()),
         ("--forget", forget_file),
@@ -210,12 +216,4 @@ fn is_page(path: &Path) -> muso::Result<bool> {
             "a name that ends in .html or .json",
         )),
     }
-}
-
-/// The most memory this process has had resident, where the system tells.
-fn peak_memory() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
-    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(kib * 1024)
 }

@@ -6,6 +6,7 @@
 mod bench;
 mod device;
 mod doctor;
+mod gram;
 mod head;
 #[cfg(feature = "nn")]
 mod network;
@@ -62,6 +63,8 @@ enum Command {
     Reproduce(table::ReproduceArgs),
     /// Make the last layer of any model forget rows of a feature file
     Head(Box<head::HeadArgs>),
+    Gram(Box<gram::GramArgs>),
+    Merge(gram::MergeArgs),
     /// Train a network and keep what unlearning needs later
     #[cfg(feature = "nn")]
     Train(Box<network::TrainArgs>),
@@ -90,6 +93,8 @@ pub(crate) fn main() -> ExitCode {
         Command::Demo(args) => table::demo(&args, &common),
         Command::Reproduce(args) => table::reproduce(&args, &common),
         Command::Head(args) => head::run(&args, &common),
+        Command::Gram(args) => gram::run(&args, &common),
+        Command::Merge(args) => gram::merge(&args, &common),
         #[cfg(feature = "nn")]
         Command::Train(args) => network::train(&args, &common),
         #[cfg(feature = "nn")]
@@ -198,6 +203,27 @@ impl Outputs {
         self.taken.push((name.to_owned(), target));
         Ok(Some(file))
     }
+}
+
+/// Refuses a name under which the written file would be taken for another format.
+fn safetensors_name(path: &Path) -> muso::Result<()> {
+    let extension = path.extension().and_then(|e| e.to_str());
+    match extension {
+        Some(e) if e.eq_ignore_ascii_case("npy") => Err(Error::format(
+            path,
+            "outputs are safetensors files",
+            "another name",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// The most memory this process has had resident, where the system tells.
+fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib * 1024)
 }
 
 /// The one spelling of a file that need not exist, in a directory that does.

@@ -2,7 +2,7 @@
 //!
 //! In: [`idx`] and [`mnist`] give the digits of the linear experiment, [`images`] the sets that networks are trained on;
 //! [`tensors`] streams feature files that are larger than memory and loads heads; [`scenario`] and [`forget`] say which rows are to be forgotten.
-//! Out: [`output`] writes files that appear whole or not at all.
+//! Out: [`output`] writes files that appear whole or not at all. [`digest`] tells files and rows apart.
 //! Every reader takes its input for hostile: a bad file is a typed error that names it, never a panic and never an
 //! allocation that the file does not back with bytes.
 //!
@@ -19,6 +19,7 @@
 
 #[cfg(feature = "nn")]
 pub mod checkpoint;
+pub mod digest;
 pub mod forget;
 pub mod idx;
 pub mod images;
@@ -29,6 +30,7 @@ pub mod tensors;
 
 #[cfg(feature = "nn")]
 pub use checkpoint::{read_checkpoint, read_state, write_state};
+pub use digest::Digest;
 pub use forget::ForgetSpec;
 pub use mnist::{Digits, digits};
 pub use output::{OutputFile, commit_all};
@@ -39,7 +41,7 @@ pub use tensors::{
 };
 
 /// Text from a file as a short printable piece of an error message, which is to stay one line.
-fn shown(text: &str, longest: usize) -> String {
+pub(crate) fn shown(text: &str, longest: usize) -> String {
     let mut piece: String = text
         .chars()
         .take(longest)

@@ -2,6 +2,7 @@
 //!
 //! With N rows of D features (bias included) everything downstream needs either G = ZᵀZ and ZᵀY (`primal`, N ≥ D) or
 //! Z, Y and K = ZZᵀ (`dual`, N < D). Either way O(min(N, D)·D) memory, so N may be anything: the primal sums stream.
+//! [`shard`] keeps primal sums as files that add up, for rows that are summed in several places.
 //!
 //! ```
 //! use muso::engine::{CpuEngine, Matrix, SumsSpec, Targets};
@@ -16,6 +17,8 @@
 //! # Ok(())
 //! # }
 //! ```
+
+pub mod shard;
 
 use crate::engine::{Engine, Matrix, Rows, Sums, SumsSpec, Targets};
 use crate::error::Result;

@@ -12,6 +12,12 @@
 //!    the new head came by and summed in another order, and takes the gradient of ½‖Z_rW − Y_r‖² + ½λ‖W − w₀‖² at the new head. That objective is
 //!    strongly convex, so ‖W − W*‖ ≤ ‖gradient‖/λ bounds the distance to the exact minimiser whatever happened before.
 //!
+//! In place of the feature file there may be a file of [sums](crate::gram::shard) that one or several
+//! [`gram`](super::gram) runs made of it. Retained and forgotten rows are apart in it, so that nothing is lost. Rows that
+//! were not marked as forgotten then can still be: they are read from the feature file and subtracted, which costs
+//! digits where they outweigh the rows that stay; a warning says so. What needs the rows is refused with sums: fewer
+//! retained rows than features without a ridge, the second pass, and labels of rows that are not read.
+//!
 //! Two objectives, two sources of what the head should be:
 //!
 //! | | from `labels` | from `head` |
@@ -22,32 +28,26 @@
 //! with w_p the given head and w₀ the initial one, zero when none is given. A bias is one more feature that is always 1
 //! and is penalised like the others.
 
-use std::path::PathBuf;
-use std::sync::mpsc;
-use std::time::Instant;
+use std::path::{Path, PathBuf};
 
+use super::rows::{Clock, RowSource, Wanted, Which};
 use super::{Progress, check};
-use crate::data::{
-    ForgetSpec, Head, LabelReader, MatrixReader, OutputFile, RowBuffer, RowsWriter, TensorFile,
-    rounded,
-};
-use crate::engine::{Dtype, Engine, Matrix, Rows, Sums, SumsSpec, Targets};
+use crate::data::{ForgetSpec, Head, OutputFile, RowsWriter, rounded};
+use crate::engine::{Dtype, Engine, Matrix, Sums, SumsSpec};
 use crate::error::{Error, Result};
+use crate::gram::shard::Shard;
 use crate::gram::{DualGram, Gram, GramBuilder, Route};
 use crate::labels::Projector;
-use crate::report::{
-    Accuracy, Change, Conditioning, HeadReport, Phase, Premise, RowCounts, Verification,
-};
+use crate::report::{Accuracy, Change, Conditioning, HeadReport, Premise, RowCounts, Verification};
 use crate::solve::{Info, Method, fit, fit_with};
 
-/// Feature bytes read at a time.
-const BATCH_BYTES: usize = 8 << 20;
-/// Batches between the reader and the engine.
-const BATCHES_AHEAD: usize = 2;
 /// tr(Π)/D from which the retained rows count as filling the space.
 const FULL_SPACE: f64 = 0.999;
 /// Relative distance of the given head from its assumed optimum that is worth a warning.
 const PREMISE_LIMIT: f64 = 1e-3;
+
+/// How much forgotten rows may outweigh retained ones in a feature before subtracting them is worth a warning.
+const OUTWEIGHED: f64 = 1e3;
 
 /// What the head minimises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,16 +70,18 @@ pub enum Source {
 /// What to do.
 #[derive(Clone, Debug)]
 pub struct Params {
-    /// Features, with labels or targets unless those are elsewhere.
-    pub features: PathBuf,
+    /// Features, with labels or targets unless those are elsewhere. With sums, the file of the rows to subtract.
+    pub features: Option<PathBuf>,
+    /// Sums over the rows, in place of the rows.
+    pub sums: Option<PathBuf>,
     /// A file of its own for `labels` or `targets`.
     pub labels: Option<PathBuf>,
     /// The head that was trained on all rows.
     pub head: PathBuf,
     /// The head before training; zero when not given.
     pub init: Option<PathBuf>,
-    /// The rows to forget.
-    pub forget: ForgetSpec,
+    /// The rows of the feature file to forget; with sums, besides those that they have as forgotten.
+    pub forget: Option<ForgetSpec>,
     /// `None`: ridge when λ > 0 is given or at least as many rows are retained as there are features, else interpolate.
     pub objective: Option<Objective>,
     /// `None`: labels for ridge, head for interpolate.
@@ -114,14 +116,14 @@ pub fn run<E: Engine>(
     progress: &mut dyn Progress,
 ) -> Result<Outcome> {
     let mut clock = Clock::start();
-    let input = Input::open(params, progress)?;
+    let input = Input::open(params, labels_out.is_some(), progress)?;
     clock.lap("check");
 
     let plan = Plan::new(params, &input)?;
-    let collected = input.collect(engine, &plan, progress)?;
+    let mut report = input.report(&plan);
+    let collected = input.collect(engine, &plan, &mut report.warnings, progress)?;
     clock.lap("sums");
 
-    let mut report = input.report(&plan);
     let solved = plan.solve(engine, &input, &collected, &mut report)?;
     let weights = rounded("weight, transposed", &solved, params.dtype)?;
     let moved = relative_distance(&weights, &solved);
@@ -163,23 +165,15 @@ pub fn run<E: Engine>(
 
 /// Everything that was opened and checked.
 struct Input {
-    files: Vec<TensorFile>,
-    features: MatrixReader,
-    wanted: Wanted,
+    /// The rows; with sums, only those to be subtracted are read.
+    rows: Option<RowSource>,
+    /// Sums in place of the rows.
+    shard: Option<Shard>,
     head: Head,
     /// w_p, D×C with the bias as last row.
     trained: Matrix,
     /// w₀.
     init: Matrix,
-    forget: ForgetSpec,
-    forgotten: u64,
-}
-
-/// What the rows should map to.
-enum Wanted {
-    Nothing,
-    Classes(LabelReader),
-    Values(MatrixReader),
 }
 
 /// How the new head is to be found.
@@ -197,42 +191,16 @@ enum Collected {
     Dual(DualGram),
 }
 
-/// Which batches of the stream are wanted.
-#[derive(Clone, Copy, PartialEq)]
-enum Which {
-    All,
-    /// Only those with a row to forget.
-    Forgotten,
-}
-
-/// One batch of the stream.
-struct Batch {
-    start: u64,
-    count: usize,
-    rows: RowBuffer,
-    classes: Vec<i64>,
-    values: RowBuffer,
-}
-
 impl Input {
-    fn open(params: &Params, progress: &mut dyn Progress) -> Result<Self> {
+    fn open(params: &Params, labels_out: bool, progress: &mut dyn Progress) -> Result<Self> {
         check(progress, "check", 0, 1)?;
         let head = Head::load(&params.head)?;
-        let file = TensorFile::open(&params.features)?;
-        let features = file.matrix("features")?;
-        let (classes, width) = (head.weight.rows(), head.weight.cols());
-        if features.cols() != width {
-            return Err(Error::Shape {
-                what: format!("{}: `features`", params.features.display()),
-                found: format!("{} columns", features.cols()),
-                expected: format!(
-                    "{width}, the columns of `weight` [C,D] in {}",
-                    params.head.display()
-                ),
-            });
-        }
+        let open =
+            |path: &PathBuf| RowSource::open(path, params.labels.as_deref(), &head, &params.head);
+        let mut rows = params.features.as_ref().map(open).transpose()?;
+        let trained = to_weights(&head);
         let init = match &params.init {
-            None => Matrix::zeros(width + usize::from(head.bias.is_some()), classes),
+            None => Matrix::zeros(trained.rows(), trained.cols()),
             Some(path) => {
                 let init = Head::load(path)?;
                 let shape = |h: &Head| (h.weight.rows(), h.weight.cols(), h.bias.is_some());
@@ -250,230 +218,136 @@ impl Input {
                 to_weights(&init)
             }
         };
-        let mut files = vec![file];
-        let wanted = match &params.labels {
+        let missing = |name, expected: &str| {
+            Err(Error::Missing {
+                name,
+                expected: expected.into(),
+            })
+        };
+        match (&rows, &params.sums, &params.forget) {
+            (None, None, _) => return missing("--features", "a feature file, or --sums"),
+            (None, Some(_), Some(_)) => {
+                return missing(
+                    "--features",
+                    "the file of the rows that --forget is to take out of --sums",
+                );
+            }
+            (Some(_), _, None) => {
+                return missing("--forget", "a file of row numbers, or class:K");
+            }
+            _ => {}
+        }
+        if let Some(rows) = &mut rows {
+            let all = 0..rows.features.rows();
+            rows.choose(params.forget.as_ref(), all, progress)?;
+        }
+        let shard = match &params.sums {
+            None => None,
             Some(path) => {
-                let file = TensorFile::open(path)?;
-                let wanted = Wanted::find(&file, features.rows(), classes)?;
-                files.push(file);
-                wanted
+                let shard = load_sums(path, &head, &params.head)?;
+                needs_no_rows(params, &shard, rows.is_some(), labels_out)?;
+                if let Some(rows) = &mut rows {
+                    let ids = to_subtract(rows, &shard, path, progress)?;
+                    rows.forget_only(ids);
+                }
+                Some(shard)
             }
-            None if files[0].contains("labels") || files[0].contains("targets") => {
-                Wanted::find(&files[0], features.rows(), classes)?
-            }
-            None => Wanted::Nothing,
         };
-        params.forget.check(features.rows())?;
-        let mut input = Self {
-            files,
-            features,
-            wanted,
-            trained: to_weights(&head),
+        let input = Self {
+            rows,
+            shard,
             head,
+            trained,
             init,
-            forget: params.forget.clone(),
-            forgotten: 0,
         };
-        input.forgotten = input.count_forgotten(progress)?;
+        if input.retained() == 0 {
+            let sums = params.sums.as_ref().map(|path| path.display().to_string());
+            return Err(Error::selection(
+                sums.unwrap_or("--forget".into()),
+                format!("all {} rows are forgotten", input.forgotten()),
+                "at least one row that is retained",
+            ));
+        }
         Ok(input)
-    }
-
-    /// Reads all labels once: every one must be a class, and only they tell how many rows a class has.
-    fn count_forgotten(&self, progress: &mut dyn Progress) -> Result<u64> {
-        let mut counted = 0;
-        self.each_label_chunk("check", progress, |_, chunk| {
-            let forgotten = |label: &&i64| self.forget == ForgetSpec::Class(**label);
-            counted += chunk.iter().filter(forgotten).count() as u64;
-            Ok(())
-        })?;
-        let class = match &self.forget {
-            ForgetSpec::Ids { ids, .. } => return Ok(ids.len() as u64),
-            ForgetSpec::Class(class) => class,
-        };
-        let fault = |problem: String, expected: String| {
-            Err(Error::selection(
-                format!("--forget class:{class}"),
-                problem,
-                expected,
-            ))
-        };
-        let rows = self.features.rows();
-        match &self.wanted {
-            Wanted::Classes(_) if counted == 0 => fault(
-                "no row has that label".into(),
-                format!("a class that occurs, 0 to {}", self.classes() - 1),
-            ),
-            Wanted::Classes(_) if counted == rows => fault(
-                format!("all {rows} rows have that label"),
-                "at least one row that is retained".into(),
-            ),
-            Wanted::Classes(_) => Ok(counted),
-            _ => fault(
-                "the rows have no class labels".into(),
-                "a tensor `labels` in the feature file or by --labels, or a list of rows".into(),
-            ),
-        }
-    }
-
-    /// Hands out all labels, checked, with the number of the first row; nothing where rows have no classes.
-    fn each_label_chunk(
-        &self,
-        phase: &str,
-        progress: &mut dyn Progress,
-        mut work: impl FnMut(u64, &[i64]) -> Result<()>,
-    ) -> Result<()> {
-        const CHUNK: u64 = 1 << 16;
-        let Wanted::Classes(labels) = &self.wanted else {
-            return Ok(());
-        };
-        let mut chunk = Vec::new();
-        for start in (0..labels.len()).step_by(CHUNK as usize) {
-            check(progress, phase, start, labels.len())?;
-            let count = CHUNK.min(labels.len() - start) as usize;
-            labels.read(start, count, &mut chunk)?;
-            self.check_labels(labels, start, &chunk)?;
-            work(start, &chunk)?;
-        }
-        Ok(())
-    }
-
-    fn check_labels(&self, labels: &LabelReader, start: u64, chunk: &[i64]) -> Result<()> {
-        let classes = self.classes();
-        let range = 0..classes as i64;
-        match chunk.iter().position(|label| !range.contains(label)) {
-            None => Ok(()),
-            Some(i) => Err(Error::LabelRange {
-                path: labels.path().to_owned(),
-                row: start + i as u64,
-                label: chunk[i],
-                classes,
-            }),
-        }
     }
 
     fn classes(&self) -> usize {
         self.head.weight.rows()
     }
 
+    /// Columns of the targets; 0 where there are none.
+    fn targets(&self) -> usize {
+        match (&self.shard, &self.rows) {
+            (Some(shard), _) => shard.spec.targets,
+            (None, Some(rows)) => rows.targets(),
+            (None, None) => 0,
+        }
+    }
+
+    fn forgotten(&self) -> u64 {
+        let in_sums = self.shard.as_ref().map_or(0, |shard| shard.forgotten.rows);
+        in_sums + self.rows.as_ref().map_or(0, |rows| rows.forgotten)
+    }
+
     fn retained(&self) -> u64 {
-        self.features.rows() - self.forgotten
+        self.total() - self.forgotten()
+    }
+
+    fn total(&self) -> u64 {
+        match (&self.shard, &self.rows) {
+            (Some(shard), _) => shard.rows(),
+            (None, Some(rows)) => rows.rows(),
+            (None, None) => 0,
+        }
     }
 
     fn unchanged(&self) -> Result<()> {
-        self.files.iter().try_for_each(TensorFile::unchanged)
-    }
-
-    fn batch_rows(&self) -> usize {
-        let row = self.features.cols() * self.features.dtype().size();
-        (BATCH_BYTES / row.max(1)).clamp(1, 1 << 16)
-    }
-
-    /// Which rows of a batch are to be forgotten, counted within it.
-    fn forgotten_in(&self, batch: &Batch) -> Vec<usize> {
-        match &self.forget {
-            ForgetSpec::Class(class) => {
-                let of_class = |&i: &usize| batch.classes[i] == *class;
-                (0..batch.count).filter(of_class).collect()
-            }
-            ForgetSpec::Ids { ids, .. } => {
-                let end = batch.start + batch.count as u64;
-                let from = ids.partition_point(|&id| id < batch.start);
-                let to = ids.partition_point(|&id| id < end);
-                ids[from..to]
-                    .iter()
-                    .map(|&id| (id - batch.start) as usize)
-                    .collect()
-            }
-        }
-    }
-
-    /// Reads the file from front to back on a thread of its own, a few batches ahead of `work`.
-    fn stream(
-        &self,
-        phase: &str,
-        which: Which,
-        progress: &mut dyn Progress,
-        mut work: impl FnMut(&Batch) -> Result<()>,
-    ) -> Result<()> {
-        let total = self.features.rows();
-        let step = self.batch_rows();
-        std::thread::scope(|scope| {
-            let (full, filled) = mpsc::sync_channel::<Result<Batch>>(BATCHES_AHEAD);
-            let (empty, emptied) = mpsc::channel::<Batch>();
-            scope.spawn(move || {
-                for start in (0..total).step_by(step) {
-                    let mut batch = emptied.try_recv().unwrap_or_else(|_| Batch::new());
-                    batch.start = start;
-                    batch.count = step.min((total - start) as usize);
-                    let outcome = match self.read(which, &mut batch) {
-                        Ok(false) => continue,
-                        Ok(true) => Ok(batch),
-                        Err(error) => Err(error),
-                    };
-                    let failed = outcome.is_err();
-                    // The receiver is gone once the work has failed or was stopped.
-                    if full.send(outcome).is_err() || failed {
-                        return;
-                    }
-                }
-            });
-            for batch in filled {
-                let batch = batch?;
-                work(&batch)?;
-                check(progress, phase, batch.start + batch.count as u64, total)?;
-                // The reader may have finished; then nobody needs the buffers.
-                let _ = empty.send(batch);
-            }
-            Ok(())
-        })
-    }
-
-    /// Fills a batch and checks every value; false when it holds none of the rows wanted.
-    fn read(&self, which: Which, batch: &mut Batch) -> Result<bool> {
-        let (start, count) = (batch.start, batch.count);
-        if let Wanted::Classes(labels) = &self.wanted {
-            labels.read(start, count, &mut batch.classes)?;
-            self.check_labels(labels, start, &batch.classes)?;
-        }
-        if which == Which::Forgotten && self.forgotten_in(batch).is_empty() {
-            return Ok(false);
-        }
-        read_finite(&self.features, start, count, &mut batch.rows)?;
-        if let Wanted::Values(values) = &self.wanted {
-            read_finite(values, start, count, &mut batch.values)?;
-        }
-        self.unchanged()?;
-        Ok(true)
+        self.rows.iter().try_for_each(RowSource::unchanged)
     }
 
     fn collect<E: Engine>(
         &self,
         engine: &E,
         plan: &Plan,
+        warnings: &mut Vec<String>,
         progress: &mut dyn Progress,
     ) -> Result<Collected> {
+        if let Some(shard) = &self.shard {
+            let (mut retained, mut forgotten) = (shard.retained.clone(), shard.forgotten.clone());
+            if let Some(rows) = &self.rows {
+                let seen = |_: &_| Ok(());
+                let (_, gone) = rows.sums(engine, plan.spec, Which::Forgotten, progress, seen)?;
+                retained = retained.subtract(&gone);
+                warnings.extend(lost_digits(&retained, &gone));
+                forgotten = forgotten.add(&gone);
+            }
+            warnings.extend(shard.gaps_in_words());
+            if forgotten.rows == 0 {
+                warnings.push(
+                    "no row in the sums is forgotten: the new head is the one of all rows in them"
+                        .into(),
+                );
+            }
+            return Ok(Collected::Primal {
+                retained,
+                forgotten,
+            });
+        }
+        let rows = self.rows()?;
         match plan.route {
             Route::Primal => {
-                let mut retained = engine.accumulator(plan.spec)?;
-                let mut forgotten = engine.accumulator(plan.spec)?;
-                self.stream("sums", Which::All, progress, |batch| {
-                    let (kept, gone) = (self.retained_in(batch), self.forgotten_in(batch));
-                    for (sums, picked) in [(&mut retained, &kept), (&mut forgotten, &gone)] {
-                        batch.with_targets(plan.spec, picked, |rows, targets| {
-                            engine.accumulate(sums, rows, targets)
-                        })?;
-                    }
-                    Ok(())
-                })?;
+                let seen = |_: &_| Ok(());
+                let (retained, forgotten) =
+                    rows.sums(engine, plan.spec, Which::All, progress, seen)?;
                 Ok(Collected::Primal {
-                    retained: engine.finish(retained)?,
-                    forgotten: engine.finish(forgotten)?,
+                    retained,
+                    forgotten,
                 })
             }
             Route::Dual => {
                 let mut builder = GramBuilder::new(engine, Route::Dual, plan.spec)?;
-                self.stream("sums", Which::All, progress, |batch| {
-                    let kept = self.retained_in(batch);
+                rows.stream("sums", Which::All, progress, |batch| {
+                    let kept = rows.retained_in(batch);
                     batch.with_targets(plan.spec, &kept, |rows, targets| {
                         builder.push(rows, targets)
                     })
@@ -486,12 +360,12 @@ impl Input {
         }
     }
 
-    fn retained_in(&self, batch: &Batch) -> Vec<usize> {
-        let mut keep = vec![true; batch.count];
-        for i in self.forgotten_in(batch) {
-            keep[i] = false;
-        }
-        (0..keep.len()).filter(|&i| keep[i]).collect()
+    /// The rows, where something cannot do without.
+    fn rows(&self) -> Result<&RowSource> {
+        self.rows.as_ref().ok_or(Error::Missing {
+            name: "--features",
+            expected: "the feature file, since this needs the rows".into(),
+        })
     }
 
     fn write_labels<E: Engine>(
@@ -502,21 +376,23 @@ impl Input {
         dtype: Dtype,
         progress: &mut dyn Progress,
     ) -> Result<()> {
+        let rows = self.rows()?;
         let writer = RowsWriter {
-            rows: self.forgotten as usize,
+            rows: rows.forgotten as usize,
             cols: self.classes(),
             dtype,
         };
         file.put(&writer.header())?;
-        match &self.forget {
-            ForgetSpec::Ids { ids, .. } => {
+        match &rows.forget {
+            None => {}
+            Some(ForgetSpec::Ids { ids, .. }) => {
                 for part in ids.chunks(1 << 16) {
                     let numbers: Vec<i64> = part.iter().map(|&id| id as i64).collect();
                     file.put(&writer.row_numbers(&numbers))?;
                 }
             }
-            ForgetSpec::Class(class) => {
-                self.each_label_chunk("labels", progress, |start, chunk| {
+            Some(ForgetSpec::Class(class)) => {
+                rows.each_label_chunk("labels", progress, |start, chunk| {
                     let of_class = (start as i64..)
                         .zip(chunk)
                         .filter(|(_, label)| *label == class);
@@ -525,8 +401,8 @@ impl Input {
                 })?;
             }
         }
-        self.stream("labels", Which::Forgotten, progress, |batch| {
-            let gone = self.forgotten_in(batch);
+        rows.stream("labels", Which::Forgotten, progress, |batch| {
+            let gone = rows.forgotten_in(batch);
             let labels = engine.project(batch.rows.rows().pick(&gone), weights)?;
             file.put(&writer.values(&labels)?)
         })
@@ -544,11 +420,12 @@ impl Input {
             targets: self.classes(),
             ..plan.spec
         };
+        let source = self.rows()?;
         let mut builder = GramBuilder::new(engine, plan.route, spec)?;
         let mut gradient = Matrix::zeros(weights.rows(), weights.cols());
         let mut tally = Tally::default();
-        self.stream("verify", Which::All, progress, |batch| {
-            let kept = self.retained_in(batch);
+        source.stream("verify", Which::All, progress, |batch| {
+            let kept = source.retained_in(batch);
             // Backwards: in the same order the sums would agree to the last bit by construction, and say nothing.
             let backwards: Vec<usize> = kept.iter().rev().copied().collect();
             batch.with_targets(spec, &backwards, |rows, targets| {
@@ -560,7 +437,7 @@ impl Input {
                 gradient = gradient.zip(&pulled, |a, b| a + b);
                 Ok(())
             })?;
-            if let Wanted::Classes(_) = self.wanted {
+            if let Wanted::Classes(_) = source.wanted {
                 let rows = batch.rows.rows();
                 let before = engine.project_argmax(rows, &self.trained)?;
                 let after = engine.project_argmax(rows, weights)?;
@@ -594,64 +471,30 @@ impl Input {
                 Source::Head => "head".into(),
             },
             rows: RowCounts {
-                total: self.features.rows(),
+                total: self.total(),
                 retained: self.retained(),
-                forgotten: self.forgotten,
+                forgotten: self.forgotten(),
             },
-            features: self.features.cols(),
+            features: self.head.weight.cols(),
             bias: self.head.bias.is_some(),
             classes: self.classes(),
-            dtype: self.features.dtype().name().into(),
+            dtype: match (&self.shard, &self.rows) {
+                (Some(shard), _) => shard.dtype().into(),
+                (None, Some(rows)) => rows.features.dtype().name().into(),
+                (None, None) => String::new(),
+            },
             ridge: plan.ridge,
             ..HeadReport::default()
         }
     }
 
     fn to_head(&self, weights: &Matrix) -> Head {
-        let width = self.features.cols();
+        let width = self.head.weight.cols();
         Head {
             weight: Matrix::from_fn(self.classes(), width, |c, d| weights[(d, c)]),
             bias: self.head.bias.as_ref().map(|_| weights.row(width).to_vec()),
             ..self.head.clone()
         }
-    }
-}
-
-impl Wanted {
-    fn find(file: &TensorFile, rows: u64, classes: usize) -> Result<Self> {
-        let shape = |what: &str, found: String, expected: String| Error::Shape {
-            what: format!("{}: {what}", file.path().display()),
-            found,
-            expected,
-        };
-        // A `.npy` file has one tensor and no names: integers are labels, floats are targets.
-        let as_labels = if file.is_named() {
-            file.contains("labels")
-        } else {
-            file.labels("labels").is_ok()
-        };
-        if as_labels {
-            let labels = file.labels("labels")?;
-            if labels.len() != rows {
-                let found = format!("{} values", labels.len());
-                return Err(shape(
-                    "`labels`",
-                    found,
-                    format!("{rows}, one a row of features"),
-                ));
-            }
-            return Ok(Self::Classes(labels));
-        }
-        if file.is_named() && !file.contains("targets") {
-            // The error of the missing tensor lists what is there.
-            return file.labels("labels").map(Self::Classes);
-        }
-        let values = file.matrix("targets")?;
-        if (values.rows(), values.cols()) != (rows, classes) {
-            let found = format!("{}×{}", values.rows(), values.cols());
-            return Err(shape("`targets`", found, format!("{rows}×{classes}")));
-        }
-        Ok(Self::Values(values))
     }
 }
 
@@ -688,22 +531,50 @@ impl Plan {
         };
         let labels_needed =
             source == Source::Labels || objective == Objective::Ridge || params.verify;
-        if labels_needed && matches!(input.wanted, Wanted::Nothing) {
-            return Err(Error::format(
-                &params.features,
-                "it has neither `labels` nor `targets`, which this needs",
-                "one of them, or --labels FILE; only --objective interpolate --from head without --verify needs none",
-            ));
+        if labels_needed && input.targets() == 0 {
+            let fault =
+                |path: &PathBuf, problem, expected| Err(Error::format(path, problem, expected));
+            match (&params.sums, &params.features) {
+                (Some(path), _) => fault(
+                    path,
+                    "the sums were made without labels, which this needs",
+                    "sums over rows with `labels` or `targets`; only --objective interpolate --from head needs none",
+                )?,
+                (None, Some(path)) => fault(
+                    path,
+                    "it has neither `labels` nor `targets`, which this needs",
+                    "one of them, or --labels FILE; only --objective interpolate --from head without --verify needs none",
+                )?,
+                (None, None) => {}
+            }
+        }
+        if let Some(path) = &params.sums {
+            let fault = |problem: String, expected: &str| {
+                let what = path.display().to_string();
+                Err(Error::selection(what, problem, expected))
+            };
+            if by_shape == Route::Dual && ridge == 0.0 {
+                let rows = input.retained();
+                fault(
+                    format!(
+                        "{rows} rows are retained, fewer than the order {order} of G, which without a ridge needs the rows"
+                    ),
+                    "--ridge above 0, or --features without --sums",
+                )?;
+            }
+            let from_forgotten = objective == Objective::Ridge && source == Source::Head;
+            if from_forgotten && input.forgotten() == 0 {
+                fault(
+                    "no row in it is forgotten, and --from head goes by those rows".into(),
+                    "sums of muso gram --forget, or --features and --forget beside --sums",
+                )?;
+            }
         }
         // The head-based ridge update needs the forgotten rows' sums, whatever the number of retained rows.
         let route = match (objective, source) {
             (Objective::Ridge, Source::Head) => Route::Primal,
+            _ if input.shard.is_some() => Route::Primal,
             _ => by_shape,
-        };
-        let targets = if matches!(input.wanted, Wanted::Nothing) {
-            0
-        } else {
-            input.classes()
         };
         Ok(Self {
             objective,
@@ -711,9 +582,9 @@ impl Plan {
             ridge,
             route,
             spec: SumsSpec {
-                features: input.features.cols(),
+                features: input.head.weight.cols(),
                 bias: input.head.bias.is_some(),
-                targets,
+                targets: input.targets(),
             },
         })
     }
@@ -809,6 +680,10 @@ impl Plan {
                     forgotten,
                 },
             ) => {
+                // Without forgotten rows the optimum of all rows is not known.
+                if forgotten.rows == 0 {
+                    return Ok(None);
+                }
                 let all = Gram::Primal(retained.add(forgotten));
                 let optimum = fit(engine, &all, &input.init, self.ridge)?.weights;
                 let meaning = "relative distance from the ridge optimum of all rows";
@@ -831,36 +706,6 @@ impl Plan {
             residual,
             meaning: meaning.into(),
         }))
-    }
-}
-
-impl Batch {
-    fn new() -> Self {
-        Self {
-            start: 0,
-            count: 0,
-            rows: RowBuffer::new(),
-            classes: Vec::new(),
-            values: RowBuffer::new(),
-        }
-    }
-
-    /// Some of the rows with what they map to.
-    fn with_targets<T>(
-        &self,
-        spec: SumsSpec,
-        picked: &[usize],
-        work: impl FnOnce(Rows<'_>, Targets<'_>) -> Result<T>,
-    ) -> Result<T> {
-        let rows = self.rows.rows().pick(picked);
-        if spec.targets == 0 {
-            work(rows, Targets::None)
-        } else if self.classes.is_empty() {
-            work(rows, Targets::Values(self.values.rows().pick(picked)))
-        } else {
-            let classes: Vec<i64> = picked.iter().map(|&i| self.classes[i]).collect();
-            work(rows, Targets::Classes(&classes))
-        }
     }
 }
 
@@ -898,37 +743,6 @@ impl Tally {
     }
 }
 
-/// Wall time by phase.
-struct Clock {
-    started: Instant,
-    last: Instant,
-    phases: Vec<Phase>,
-}
-
-impl Clock {
-    fn start() -> Self {
-        let now = Instant::now();
-        Self {
-            started: now,
-            last: now,
-            phases: Vec::new(),
-        }
-    }
-
-    fn lap(&mut self, name: &str) {
-        let now = Instant::now();
-        self.phases.push(Phase {
-            name: name.into(),
-            seconds: (now - self.last).as_secs_f64(),
-        });
-        self.last = now;
-    }
-
-    fn total(&self) -> f64 {
-        self.started.elapsed().as_secs_f64()
-    }
-}
-
 fn conditioning(info: &Info, condition: f64) -> Conditioning {
     let (factor, rank, min_pivot, max_pivot) = match info.method {
         Method::Cholesky {
@@ -959,17 +773,122 @@ fn to_weights(head: &Head) -> Matrix {
     })
 }
 
-fn read_finite(
-    reader: &MatrixReader,
-    start: u64,
-    count: usize,
-    buffer: &mut RowBuffer,
-) -> Result<()> {
-    reader.read(start, count, buffer)?;
-    match buffer.rows().first_not_finite() {
-        None => Ok(()),
-        Some((row, column, value)) => Err(reader.not_finite(start + row as u64, column, value)),
+/// Loads sums and holds them against the shape of the head.
+fn load_sums(path: &Path, head: &Head, head_path: &Path) -> Result<Shard> {
+    let shard = Shard::load(path)?;
+    let shape = |features: usize, bias: bool, classes: usize| {
+        let bias = if bias { "a bias" } else { "no bias" };
+        format!("D = {features} features, {bias}, C = {classes} classes")
+    };
+    let (spec, classes) = (shard.spec, head.weight.rows());
+    // Sums without labels fit any number of classes.
+    let targets = if spec.targets == 0 {
+        classes
+    } else {
+        spec.targets
+    };
+    let found = shape(spec.features, spec.bias, targets);
+    let expected = shape(head.weight.cols(), head.bias.is_some(), classes);
+    if found == expected {
+        return Ok(shard);
     }
+    Err(Error::Shape {
+        what: path.display().to_string(),
+        found,
+        expected: format!("{expected}, as {}", head_path.display()),
+    })
+}
+
+/// Refuses what sums cannot give.
+fn needs_no_rows(params: &Params, shard: &Shard, rows: bool, labels_out: bool) -> Result<()> {
+    if params.verify {
+        return Err(Error::selection(
+            "--verify",
+            "it goes over the retained rows, which --sums does not hold",
+            "--features without --sums",
+        ));
+    }
+    if labels_out && (!rows || shard.forgotten.rows > 0) {
+        return Err(Error::selection(
+            "--labels-out",
+            "it goes over the forgotten rows, which --sums does not hold",
+            "--features and --forget, with sums that have no rows forgotten or without --sums",
+        ));
+    }
+    Ok(())
+}
+
+/// The rows to forget that the sums have as retained; refuses rows that they do not have.
+fn to_subtract(
+    rows: &RowSource,
+    shard: &Shard,
+    sums: &Path,
+    progress: &mut dyn Progress,
+) -> Result<Vec<u64>> {
+    let of = rows.part()?;
+    let fault = |problem: String, expected: String| {
+        let what = rows.features.path().display().to_string();
+        Err(Error::selection(what, problem, expected))
+    };
+    let (same, other): (Vec<_>, Vec<_>) = shard
+        .parts
+        .iter()
+        .zip(&shard.forgotten_rows)
+        .partition(|(part, _)| part.features == of.features);
+    if same.is_empty() {
+        return fault(
+            format!("no row in {} is from this file", sums.display()),
+            "the file that the sums were made of, unchanged".into(),
+        );
+    }
+    if same.iter().any(|(part, _)| part.labels != of.labels) {
+        return fault(
+            format!("{} was made with other labels", sums.display()),
+            "the --labels, if any, that muso gram was given, unchanged".into(),
+        );
+    }
+    if matches!(rows.forget, Some(ForgetSpec::Class(_))) && !other.is_empty() {
+        return fault(
+            format!(
+                "{} also has rows of other files, which may be of that class",
+                sums.display()
+            ),
+            "a list of rows, or sums of muso gram --forget class:K".into(),
+        );
+    }
+    let mut retained = Vec::new();
+    let mut missing = None;
+    rows.each_forgotten(progress, |row| {
+        let at = same.partition_point(|(part, _)| part.end <= row);
+        match same.get(at).filter(|(part, _)| part.first <= row) {
+            None => missing = missing.or(Some(row)),
+            // Forgotten before, and so it stays.
+            Some((_, gone)) if gone.binary_search(&row).is_ok() => {}
+            Some(_) => retained.push(row),
+        }
+        Ok(())
+    })?;
+    match missing {
+        None => Ok(retained),
+        Some(row) => fault(
+            format!("row {row} is not in {}", sums.display()),
+            "rows that were summed there".into(),
+        ),
+    }
+}
+
+/// Says where subtracting rows has cost digits: where they outweigh what is left.
+fn lost_digits(left: &Sums, gone: &Sums) -> Option<String> {
+    let share = |d: usize| gone.gram[(d, d)] / left.gram[(d, d)].abs();
+    let (feature, share) = (0..left.gram.rows())
+        .map(|d| (d, share(d)))
+        .filter(|(_, share)| *share >= OUTWEIGHED)
+        .max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let digits = share.log10().ceil().min(16.0);
+    Some(format!(
+        "subtracting the forgotten rows from the sums cost about {digits} of 16 digits in feature {feature}, where \
+         they outweigh the retained rows; muso gram --forget, or --features without --sums, costs none"
+    ))
 }
 
 fn relative_distance(a: &Matrix, b: &Matrix) -> f64 {

@@ -11,7 +11,8 @@ use muso::data::forget::parse_ids;
 use muso::data::{
     ForgetSpec, Head, OutTensor, OutputFile, RowBuffer, TensorFile, commit_all, idx, to_safetensors,
 };
-use muso::engine::{Dtype, Matrix};
+use muso::engine::{Dtype, Matrix, Sums, SumsSpec};
+use muso::gram::shard::{Part, Shard, merge, nothing};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
@@ -156,6 +157,46 @@ fn feature_file(rows: usize, cols: usize, dtype: Dtype) -> (Matrix, Vec<i64>, Ve
     (features, labels, bytes)
 }
 
+/// Sums over `rows` rows from `first` on, the last of them forgotten.
+fn shard(first: u64, rows: u64, order: usize, targets: usize) -> Shard {
+    let bias = order > 1;
+    let spec = SumsSpec {
+        features: order - usize::from(bias),
+        bias,
+        targets,
+    };
+    let sums = |rows: u64| Sums {
+        rows,
+        gram: Matrix::from_fn(order, order, |i, j| {
+            ((i + 1) * (j + 1)) as f64 * rows as f64
+        }),
+        cross: Matrix::from_fn(order, targets, |i, j| (i * 3 + j) as f64 - 0.1),
+    };
+    let gone = u64::from(rows > 1);
+    Shard {
+        spec,
+        parts: vec![Part {
+            features: "a file".into(),
+            first,
+            end: first + rows,
+            of: first + rows + 1,
+            file: "f\"\u{7f}ä.st".into(),
+            labels: "labels".into(),
+            dtype: "f32".into(),
+            forget: "rows:x".into(),
+            forgotten: gone,
+            content: format!("{first} {rows}"),
+        }],
+        retained: sums(rows - gone),
+        forgotten: if gone > 0 { sums(gone) } else { nothing(spec) },
+        forgotten_rows: vec![if gone > 0 {
+            vec![first + rows - 1]
+        } else {
+            vec![]
+        }],
+    }
+}
+
 fn any_dtype() -> impl Strategy<Value = Dtype> {
     prop_oneof![
         Just(Dtype::F16),
@@ -163,6 +204,74 @@ fn any_dtype() -> impl Strategy<Value = Dtype> {
         Just(Dtype::F32),
         Just(Dtype::F64)
     ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
+
+    #[test]
+    fn sums_come_back_as_they_were(first in 0_u64..1 << 40, rows in 1_u64..9, order in 1_usize..6, targets in 0_usize..4) {
+        let written = shard(first, rows, order, targets);
+        let bytes = written.to_safetensors().unwrap();
+        let scratch = Scratch::new(&bytes);
+        let read = Shard::load(&scratch.path).unwrap();
+        prop_assert_eq!(&read, &written);
+        prop_assert_eq!(&read.to_safetensors().unwrap(), &bytes);
+    }
+
+    /// Whatever is changed in a file of sums, it is refused or it still says the same.
+    #[test]
+    fn changed_sums_are_never_taken_for_others(
+        order in 1_usize..4,
+        targets in 0_usize..3,
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        cut in proptest::option::of(any::<prop::sample::Index>()),
+    ) {
+        let written = shard(3, 5, order, targets);
+        let mut bytes = written.to_safetensors().unwrap();
+        for (at, value) in &changes {
+            let at = at.index(bytes.len());
+            bytes[at] = *value;
+        }
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        let scratch = Scratch::new(&bytes);
+        match Shard::load(&scratch.path) {
+            Ok(read) => prop_assert_eq!(read, written),
+            Err(error) => {
+                prop_assert!(error.is_input());
+                one_line(&error);
+            }
+        }
+        let _ = merge(std::slice::from_ref(&scratch.path), &mut ());
+    }
+
+    #[test]
+    fn descriptions_of_sums_survive_any_text(
+        parts in ".{0,40}",
+        (first, end, of) in any::<(u64, u64, u64)>(),
+        forgotten in any::<u64>(),
+        twice in any::<bool>(),
+    ) {
+        let part = format!(
+            r#"{{"features":"","first":{first},"end":{end},"of":{of},"file":"","labels":"","dtype":"","forget":"","forgotten":{forgotten},"content":""}}"#
+        );
+        let likely = if twice { format!("[{part},{part}]") } else { format!("[{part}]") };
+        for parts in [parts, likely] {
+            let metadata = serde_json::json!({
+                "format": "muso sums", "version": "1", "bias": "false", "digest": "", "parts": parts,
+            });
+            let header = serde_json::json!({
+                "__metadata__": metadata,
+                "retained.gram": {"dtype": "F64", "shape": [1, 1], "data_offsets": [0, 8]},
+            });
+            let scratch = Scratch::new(&with_header(&header.to_string(), 8));
+            let error = Shard::load(&scratch.path).expect_err("no digest is empty");
+            prop_assert!(error.is_input());
+            one_line(&error);
+        }
+    }
 }
 
 proptest! {
@@ -1074,4 +1183,36 @@ fn only_leftovers_of_dead_processes_are_removed() {
     wanted.extend(unrelated.map(str::to_owned));
     wanted.sort();
     assert_eq!(left, wanted);
+}
+
+/// Large files are told apart by samples: their length, both ends and many places between.
+#[test]
+fn fingerprints_of_large_files() {
+    let bytes = feature_file(40_000, 16, Dtype::F32).2;
+    assert!(bytes.len() > 2 << 20);
+    let print = |bytes: &[u8]| {
+        let file = Scratch::new(bytes).open().unwrap();
+        file.fingerprint().unwrap()
+    };
+    let whole = print(&bytes);
+    assert_eq!(print(&bytes), whole);
+    let (first, last) = (bytes.len() / 10, bytes.len() - 1);
+    // Some 4096 bytes in every hundredth of the file are in a sample.
+    let spans = (first..last).step_by(bytes.len() / 100);
+    let end = std::iter::once(last..last + 1);
+    for span in spans.map(|at| at..(at + (20 << 10)).min(last)).chain(end) {
+        let mut changed = bytes.clone();
+        changed[span.clone()].iter_mut().for_each(|byte| *byte ^= 1);
+        assert_ne!(print(&changed), whole, "{span:?}");
+    }
+    let shorter = feature_file(39_999, 16, Dtype::F32).2;
+    assert_ne!(print(&shorter), whole);
+    // A small file is read whole.
+    let small = feature_file(9, 3, Dtype::F64).2;
+    let whole = print(&small);
+    for at in small.len() - 200..small.len() {
+        let mut changed = small.clone();
+        changed[at] ^= 1;
+        assert_ne!(print(&changed), whole, "{at}");
+    }
 }

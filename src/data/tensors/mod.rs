@@ -51,7 +51,7 @@ pub use self::head::Head;
 pub use self::safetensors::{OutTensor, RowsWriter, rounded, to_safetensors, to_safetensors_with};
 
 use self::source::Source;
-use super::shown;
+use super::{Digest, shown};
 use crate::engine::{Dtype, Matrix, Rows};
 use crate::{Error, Result};
 
@@ -258,6 +258,33 @@ impl TensorFile {
     /// A writer that restores the time of modification goes unseen.
     pub fn unchanged(&self) -> Result<()> {
         self.source.unchanged()
+    }
+
+    /// What tells this file from others wherever it lies: a digest of its length and of pieces spread evenly over it,
+    /// all of it when it is small. Two files that differ in a few values only may have the same.
+    pub fn fingerprint(&self) -> Result<String> {
+        const PIECES: u64 = 256;
+        const PIECE: u64 = 4096;
+        let len = self.source.len();
+        let mut digest = Digest::new();
+        digest.add(&len.to_le_bytes());
+        let mut bytes = vec![0; PIECE as usize];
+        let mut piece = |begin: u64| {
+            let count = PIECE.min(len - begin) as usize;
+            self.source.read_exact_at(&mut bytes[..count], begin)?;
+            digest.add(&bytes[..count]);
+            Ok::<(), Error>(())
+        };
+        if len <= PIECES * PIECE {
+            (0..len).step_by(PIECE as usize).try_for_each(&mut piece)?;
+        } else {
+            // The first is at the start, where the header is, and the last at the end.
+            let last = u128::from(len - PIECE);
+            for i in 0..PIECES {
+                piece((last * u128::from(i) / u128::from(PIECES - 1)) as u64)?;
+            }
+        }
+        Ok(digest.text())
     }
 
     /// A one-dimensional tensor of floats, as a matrix of one row.
@@ -476,6 +503,16 @@ impl RowBuffer {
             Values::Bf16(values) => Rows::new(self.rows, self.cols, values.as_slice()),
             Values::F32(values) => Rows::new(self.rows, self.cols, values.as_slice()),
             Values::F64(values) => Rows::new(self.rows, self.cols, values.as_slice()),
+        }
+    }
+
+    /// Their bytes as they are in the file.
+    pub fn bytes(&self) -> &[u8] {
+        match &self.values {
+            Values::F16(values) => bytemuck::cast_slice(values),
+            Values::Bf16(values) => bytemuck::cast_slice(values),
+            Values::F32(values) => bytemuck::cast_slice(values),
+            Values::F64(values) => bytemuck::cast_slice(values),
         }
     }
 

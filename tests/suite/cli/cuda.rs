@@ -2,7 +2,9 @@
 
 use std::process::Output;
 
-use super::{Case, JSON, LABELS_OUT, OUT, Run, one_line, read_head, read_tensor};
+use super::{
+    Case, FEATURES, HEAD, IDS, JSON, LABELS_OUT, OUT, Run, one_line, read_head, read_tensor,
+};
 use crate::gpu::virtual_library;
 use crate::support::relative;
 
@@ -42,6 +44,31 @@ fn a_head_forgets_the_same_on_the_gpu() {
         let (same_head, same_labels) = outputs();
         assert!(relative(&same_head, &head) < 1e-12, "{source}");
         assert!(relative(&same_labels, &labels) < 1e-12, "{source}");
+    }
+}
+
+/// Shards may come from different devices.
+#[test]
+fn sums_of_the_gpu_merge_with_those_of_the_processor() {
+    let case = Case::small();
+    let gram = |out: &str, rows: &str| {
+        Run::new(&case, &format!("gram {FEATURES}"))
+            .set("--head", HEAD)
+            .set("--forget", IDS)
+            .set("--rows", rows)
+            .set("--out", out)
+    };
+    gram("a", "..5").succeeds();
+    gram("b", "5..").succeeds();
+    let merge = |out: &str| Run::new(&case, "merge a b").set("--out", out).succeeds();
+    merge("cpu");
+    let output = on_virtual(&gram("b", "5..").set("--device", "cuda"), &[]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "{said}");
+    merge("both");
+    for name in ["retained.gram", "retained.cross", "forgotten.gram"] {
+        let sums = |file: &str| read_tensor(&case.path(file), name).1;
+        assert!(relative(&sums("both"), &sums("cpu")) < 1e-14, "{name}");
     }
 }
 

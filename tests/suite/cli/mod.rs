@@ -9,6 +9,7 @@ mod exactness;
 #[cfg(feature = "nn")]
 mod networks;
 mod resources;
+mod shards;
 mod survival;
 
 use std::collections::BTreeMap;

@@ -6,18 +6,22 @@ use crate::support::gaussian;
 const MIB: u64 = 1 << 20;
 const WIDTH: usize = 64;
 
-/// The most memory that runs over so many rows had: forgetting three rows, and a tenth of them all.
-fn peaks(rows: usize) -> [u64; 2] {
+/// The most memory that runs over so many rows had: forgetting three rows, a tenth of them all, and summing.
+fn peaks(rows: usize) -> [u64; 3] {
     let case = Case::empty();
     case.write(FEATURES, &large_features(rows, WIDTH, 10));
     let head = head_tensors(&gaussian(WIDTH + 1, 10, 30), true, "");
     case.write(HEAD, &tensor_file(&head));
     case.write(IDS, b"3\n14\n15\n");
-    [IDS, "class:3"].map(|forget| {
-        let run = case.ridge().set("--forget", forget).set("--threads", "2");
-        run.flag("--verify").succeeds();
+    let peak = |run: Run| {
+        run.set("--threads", "2").set("--json", JSON).succeeds();
         case.json()["peak_memory_bytes"].as_u64().unwrap()
-    })
+    };
+    let head = |forget: &str| case.ridge().set("--forget", forget).flag("--verify");
+    let gram = Run::new(&case, &format!("gram {FEATURES}"))
+        .set("--head", HEAD)
+        .set("--out", "sums");
+    [peak(head(IDS)), peak(head("class:3")), peak(gram)]
 }
 
 /// Both files are larger than all buffers together, so that these are in use in both runs. How many of them are at a
@@ -94,6 +98,11 @@ fn help_and_version() {
             &["--seeds", "--report", "--json", "--threads"],
         ),
         ("reproduce --help", &["table1", "--seeds"]),
+        (
+            "gram --help",
+            &["FEATURES", "--shards", "--rows", "Examples:", "--json"],
+        ),
+        ("merge --help", &["SHARD", "--out", "Example:"]),
         ("doctor --help", &["--json"]),
         ("help head", &["Examples:"]),
     ] {

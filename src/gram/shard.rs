@@ -1,0 +1,586 @@
+//! Sums over rows as a file, so that one data set can be summed by several processes or machines.
+//!
+//! G = ZᵀZ and ZᵀY are sums over rows and need neither a head nor a ridge: [`Shard`] holds them over some rows of some
+//! feature files, retained and forgotten rows apart, and [`merge`] adds shards up. Everything that the primal route
+//! does follows from the merged sums; the dual route, a second pass and the labels of forgotten rows need the rows.
+//!
+//! A shard knows which rows it holds ([`Part`]), so that no row is counted twice, and carries a digest of all its
+//! values, so that a damaged file is found out. Shards are added in the order of the rows that they hold: the bytes of
+//! the result do not depend on the order in which they are named.
+//!
+//! The file is safetensors: `retained.gram` D×D, `retained.cross` D×C unless there are no targets, the same with
+//! `forgotten` and the i64 numbers `forgotten.rows` where rows are forgotten, all f64, D with the bias; and in the
+//! metadata `format`, `version`, `bias`, `parts` (JSON) and `digest`.
+//!
+//! ```
+//! use muso::engine::{Matrix, Sums, SumsSpec};
+//! use muso::gram::shard::{Part, Shard, merge};
+//! let dir = tempfile::tempdir().unwrap();
+//! let spec = SumsSpec { features: 1, bias: false, targets: 0 };
+//! let shard = |first: u64, square: f64| Shard {
+//!     spec,
+//!     parts: vec![Part {
+//!         file: "features.safetensors".into(),
+//!         features: "the file".into(),
+//!         first,
+//!         end: first + 1,
+//!         of: 2,
+//!         content: format!("row {first}"),
+//!         ..Part::default()
+//!     }],
+//!     retained: Sums { rows: 1, gram: Matrix::from_vec(1, 1, vec![square]), cross: Matrix::zeros(1, 0) },
+//!     forgotten: Sums { rows: 0, gram: Matrix::zeros(1, 1), cross: Matrix::zeros(1, 0) },
+//!     forgotten_rows: vec![vec![]],
+//! };
+//! let paths = [(0, 4.0), (1, 9.0)].map(|(first, square)| {
+//!     let path = dir.path().join(first.to_string());
+//!     std::fs::write(&path, shard(first, square).to_safetensors().unwrap()).unwrap();
+//!     path
+//! });
+//! let merged = merge(&paths, &mut ())?;
+//! assert_eq!((merged.retained.rows, merged.retained.gram[(0, 0)]), (2, 13.0));
+//! let twice = [paths[0].clone(), paths[0].clone()];
+//! assert!(merge(&twice, &mut ()).unwrap_err().to_string().contains("given twice"));
+//! # Ok::<(), muso::Error>(())
+//! ```
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::data::{Digest, OutTensor, TensorFile, shown, to_safetensors_with};
+use crate::engine::{Dtype, Matrix, Sums, SumsSpec};
+use crate::error::{Error, Result};
+use crate::progress::{Progress, check};
+
+const FORMAT: &str = "muso sums";
+const VERSION: &str = "1";
+const WRITTEN: &str = "a file written by muso gram or muso merge";
+const SIDES: [&str; 2] = ["retained", "forgotten"];
+const FORGOTTEN_ROWS: &str = "forgotten.rows";
+
+/// Consecutive rows of one feature file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Part {
+    /// Fingerprint of the feature file.
+    pub features: String,
+    /// The first row, counted from 0.
+    pub first: u64,
+    /// The row after the last.
+    pub end: u64,
+    /// How many rows the feature file has.
+    pub of: u64,
+    /// Name of the feature file, for messages.
+    pub file: String,
+    /// Fingerprint of the file with labels or targets; empty where there are none.
+    pub labels: String,
+    /// How the features are stored.
+    pub dtype: String,
+    /// What was asked to be forgotten: empty, `class:K`, or `rows:` and a digest of their numbers.
+    pub forget: String,
+    /// How many of the rows that is.
+    pub forgotten: u64,
+    /// Digest of the rows with their labels or targets.
+    pub content: String,
+}
+
+impl Part {
+    /// How many rows, forgotten ones included.
+    pub fn rows(&self) -> u64 {
+        self.end.saturating_sub(self.first)
+    }
+
+    fn in_words(&self) -> String {
+        let file = shown(&self.file, 80);
+        format!("rows {}..{} of {file}", self.first, self.end)
+    }
+}
+
+/// Sums over the retained and over the forgotten rows of some parts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shard {
+    /// Shape of the sums.
+    pub spec: SumsSpec,
+    /// The rows; ascending and without a row twice.
+    pub parts: Vec<Part>,
+    /// Over the rows that stay.
+    pub retained: Sums,
+    /// Over those that go.
+    pub forgotten: Sums,
+    /// Their numbers, ascending; a list for each part.
+    pub forgotten_rows: Vec<Vec<u64>>,
+}
+
+/// What a file of sums says of itself, without the sums.
+#[derive(Clone, Debug, PartialEq)]
+struct Contents {
+    spec: SumsSpec,
+    parts: Vec<Part>,
+    digest: String,
+}
+
+impl Shard {
+    /// Loads a file of sums; every value is held against the digest.
+    ///
+    /// # Errors
+    /// If the file is not one of sums, is of another version, does not agree with itself, or is damaged.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self> {
+        let file = TensorFile::open(path)?;
+        let shard = Self::read(&file, Contents::read(&file)?)?;
+        file.unchanged()?;
+        Ok(shard)
+    }
+
+    fn read(file: &TensorFile, contents: Contents) -> Result<Self> {
+        let Contents {
+            spec,
+            parts,
+            digest,
+        } = contents;
+        let forgotten: u64 = parts.iter().map(|part| part.forgotten).sum();
+        let total: u64 = parts.iter().map(Part::rows).sum();
+        let order = spec.order();
+        let sums = |side: &str, rows: u64| -> Result<Sums> {
+            let matrix = |name: &str| file.matrix(&format!("{side}.{name}"))?.to_matrix();
+            let cross = match spec.targets {
+                0 => Matrix::zeros(order, 0),
+                _ => matrix("cross")?,
+            };
+            Ok(Sums {
+                rows,
+                gram: matrix("gram")?,
+                cross,
+            })
+        };
+        let retained = sums(SIDES[0], total - forgotten)?;
+        let (gone, forgotten_rows) = if forgotten == 0 {
+            (nothing(spec), vec![Vec::new(); parts.len()])
+        } else {
+            let mut numbers = Vec::new();
+            let reader = file.labels(FORGOTTEN_ROWS)?;
+            reader.read(0, forgotten as usize, &mut numbers)?;
+            let mut rest = &numbers[..];
+            let mut lists = Vec::new();
+            for part in &parts {
+                let (of_part, after) = rest.split_at(part.forgotten as usize);
+                rest = after;
+                let list: Vec<u64> = of_part.iter().map(|&row| row as u64).collect();
+                let ascending = list.windows(2).all(|pair| pair[0] < pair[1]);
+                let inside = |row: &u64| (part.first..part.end).contains(row);
+                if !ascending || !list.iter().all(inside) {
+                    return Err(Error::format(
+                        file.path(),
+                        format!("`{FORGOTTEN_ROWS}` are not {}", part.in_words()),
+                        WRITTEN,
+                    ));
+                }
+                lists.push(list);
+            }
+            (sums(SIDES[1], forgotten)?, lists)
+        };
+        let shard = Self {
+            spec,
+            parts,
+            retained,
+            forgotten: gone,
+            forgotten_rows,
+        };
+        if shard.digest()? != digest {
+            return Err(Error::format(
+                file.path(),
+                "damaged: its values do not have the digest that it states",
+                "the file as it was written",
+            ));
+        }
+        Ok(shard)
+    }
+
+    /// The bytes of its file. Equal shards give equal bytes.
+    ///
+    /// # Errors
+    /// If a sum is not finite.
+    pub fn to_safetensors(&self) -> Result<Vec<u8>> {
+        if !self.is_finite() {
+            return Err(Error::Overflow);
+        }
+        let mut metadata = self.description()?;
+        metadata.insert("digest".into(), self.digest()?);
+        let rows = self.row_numbers();
+        let names = SIDES.map(|side| [format!("{side}.gram"), format!("{side}.cross")]);
+        let mut tensors = Vec::new();
+        for (sums, [gram, cross]) in self.sides().zip(&names) {
+            for (name, values) in [(gram, &sums.gram), (cross, &sums.cross)] {
+                if values.cols() > 0 {
+                    let dtype = Dtype::F64;
+                    tensors.push((name.as_str(), OutTensor::Matrix { values, dtype }));
+                }
+            }
+        }
+        if !rows.is_empty() {
+            tensors.push((FORGOTTEN_ROWS, OutTensor::Integers(&rows)));
+        }
+        to_safetensors_with(&tensors, &metadata)
+    }
+
+    /// Rows in all, forgotten ones included.
+    pub fn rows(&self) -> u64 {
+        self.retained.rows + self.forgotten.rows
+    }
+
+    /// How the features were stored; `mixed` where files differ.
+    pub fn dtype(&self) -> &str {
+        let mut types = self.parts.iter().map(|part| part.dtype.as_str());
+        let first = types.next().unwrap_or_default();
+        if types.all(|dtype| dtype == first) {
+            first
+        } else {
+            "mixed"
+        }
+    }
+
+    /// Rows of its files that are in none of its parts; a shard that was left out shows here.
+    pub fn gaps(&self) -> Vec<String> {
+        let mut gaps = Vec::new();
+        for (i, part) in self.parts.iter().enumerate() {
+            let same = |other: &&Part| other.features == part.features;
+            let before = i.checked_sub(1).map(|i| &self.parts[i]).filter(same);
+            let after = self.parts.get(i + 1).filter(same);
+            let mut gap = |first: u64, end: u64| {
+                if first < end {
+                    gaps.push(format!("{first}..{end} of {}", shown(&part.file, 80)));
+                }
+            };
+            gap(before.map_or(0, |before| before.end), part.first);
+            if after.is_none() {
+                gap(part.end, part.of);
+            }
+        }
+        gaps
+    }
+
+    /// The same in a sentence; nothing where there are none.
+    pub fn gaps_in_words(&self) -> Option<String> {
+        const NAMED: usize = 3;
+        let gaps = self.gaps();
+        let named = gaps[..gaps.len().min(NAMED)].join(", ");
+        let more = match gaps.len() {
+            0 => return None,
+            n if n <= NAMED => String::new(),
+            n => format!(" and {} more", n - NAMED),
+        };
+        Some(format!("the sums leave out rows {named}{more}"))
+    }
+
+    /// Digest of everything in it.
+    pub fn digest(&self) -> Result<String> {
+        let mut digest = Digest::new();
+        for (key, text) in &self.description()? {
+            digest.add_text(key).add_text(text);
+        }
+        for sums in self.sides() {
+            for values in [&sums.gram, &sums.cross] {
+                digest.add(bytemuck::cast_slice(values.as_slice()));
+            }
+        }
+        digest.add(bytemuck::cast_slice(&self.row_numbers()));
+        Ok(digest.text())
+    }
+
+    /// The sums that go into a file: forgotten ones only where there are any.
+    fn sides(&self) -> impl Iterator<Item = &Sums> {
+        let forgotten = (self.forgotten.rows > 0).then_some(&self.forgotten);
+        std::iter::once(&self.retained).chain(forgotten)
+    }
+
+    fn row_numbers(&self) -> Vec<i64> {
+        let rows = self.forgotten_rows.iter().flatten();
+        rows.map(|&row| row as i64).collect()
+    }
+
+    fn is_finite(&self) -> bool {
+        let finite = |values: &Matrix| values.as_slice().iter().all(|v| v.is_finite());
+        self.sides()
+            .all(|sums| finite(&sums.gram) && finite(&sums.cross))
+    }
+
+    /// The metadata but for the digest.
+    fn description(&self) -> Result<BTreeMap<String, String>> {
+        let parts = serde_json::to_string(&self.parts).map_err(|e| Error::Parameter {
+            name: "parts",
+            value: e.to_string(),
+            expected: "what can be written as JSON".into(),
+        })?;
+        Ok([
+            ("format", FORMAT.to_owned()),
+            ("version", VERSION.to_owned()),
+            ("bias", self.spec.bias.to_string()),
+            ("parts", parts),
+        ]
+        .map(|(key, text)| (key.to_owned(), text))
+        .into())
+    }
+
+    /// Adds the rows of a shard whose parts come after all of these.
+    fn append(&mut self, other: Self) {
+        self.parts.extend(other.parts);
+        self.retained = self.retained.add(&other.retained);
+        if other.forgotten.rows > 0 {
+            self.forgotten = self.forgotten.add(&other.forgotten);
+        }
+        self.forgotten_rows.extend(other.forgotten_rows);
+    }
+
+    /// Brings the parts into their order, the lists of forgotten rows with them.
+    fn sort(&mut self) {
+        let lists = std::mem::take(&mut self.forgotten_rows);
+        let mut paired: Vec<_> = std::mem::take(&mut self.parts)
+            .into_iter()
+            .zip(lists)
+            .collect();
+        paired.sort();
+        (self.parts, self.forgotten_rows) = paired.into_iter().unzip();
+    }
+}
+
+/// Sums over no rows.
+pub fn nothing(spec: SumsSpec) -> Sums {
+    Sums {
+        rows: 0,
+        gram: Matrix::zeros(spec.order(), spec.order()),
+        cross: Matrix::zeros(spec.order(), spec.targets),
+    }
+}
+
+impl Contents {
+    fn open(path: &Path) -> Result<Self> {
+        Self::read(&TensorFile::open(path)?)
+    }
+
+    fn read(file: &TensorFile) -> Result<Self> {
+        let fault = |problem: String, expected: &str| {
+            Err(Error::format(file.path(), problem, expected.to_owned()))
+        };
+        let texts = file.metadata();
+        let text = |key: &str| texts.get(key).map_or("", String::as_str);
+        if text("format") != FORMAT {
+            return fault("not a file of sums".into(), WRITTEN);
+        }
+        if text("version") != VERSION {
+            let found = shown(text("version"), 20);
+            return fault(
+                format!("`version` of its format is {found}"),
+                &format!("{VERSION}, the one that this muso reads"),
+            );
+        }
+        let bias = match text("bias") {
+            "true" => true,
+            "false" => false,
+            other => {
+                let found = shown(other, 20);
+                return fault(format!("`bias` is `{found}`"), "true or false");
+            }
+        };
+        let parts: Vec<Part> = match serde_json::from_str(text("parts")) {
+            Ok(parts) => parts,
+            Err(e) => {
+                return fault(format!("`parts`: {}", shown(&e.to_string(), 120)), WRITTEN);
+            }
+        };
+        let sound = |part: &Part| {
+            let inside = part.first < part.end && part.end <= part.of;
+            inside && part.of <= i64::MAX as u64 && part.forgotten <= part.rows()
+        };
+        let counted = |total: u64, part: &Part| total.checked_add(part.rows());
+        let total = parts.iter().try_fold(0, counted);
+        let after = |a: &Part, b: &Part| a < b && (a.features != b.features || a.end <= b.first);
+        let ascending = parts.windows(2).all(|pair| after(&pair[0], &pair[1]));
+        if parts.is_empty() || !parts.iter().all(sound) || total.is_none() || !ascending {
+            return fault("`parts` contradict each other".into(), WRITTEN);
+        }
+        let forgotten: u64 = parts.iter().map(|part| part.forgotten).sum();
+
+        let gram = file.matrix("retained.gram")?;
+        let order = gram.cols();
+        let wide = |reader: &crate::data::MatrixReader| reader.dtype() == Dtype::F64;
+        if gram.rows() != order as u64 || !wide(&gram) || order <= usize::from(bias) {
+            return fault(
+                format!("`retained.gram` is {}×{order}", gram.rows()),
+                "a square matrix of f64",
+            );
+        }
+        let targets = match file.contains("retained.cross") {
+            true => file.matrix("retained.cross")?.cols(),
+            false => 0,
+        };
+        for (side, there) in SIDES.into_iter().zip([true, forgotten > 0]) {
+            for (name, cols) in [("gram", order), ("cross", targets)] {
+                let name = format!("{side}.{name}");
+                if !there || cols == 0 {
+                    continue;
+                }
+                let matrix = file.matrix(&name)?;
+                if (matrix.rows(), matrix.cols()) != (order as u64, cols) || !wide(&matrix) {
+                    let found = format!("`{name}` is {}×{}", matrix.rows(), matrix.cols());
+                    return fault(found, &format!("{order}×{cols} of f64"));
+                }
+            }
+        }
+        if forgotten > 0 {
+            let listed = file.labels(FORGOTTEN_ROWS)?.len();
+            if listed != forgotten {
+                let found = format!("`{FORGOTTEN_ROWS}` has {listed} values");
+                return fault(found, &format!("{forgotten}, as the parts say"));
+            }
+        }
+        Ok(Self {
+            spec: SumsSpec {
+                features: order - usize::from(bias),
+                bias,
+                targets,
+            },
+            parts,
+            digest: text("digest").to_owned(),
+        })
+    }
+}
+
+/// Adds up shards. One is in memory at a time besides the sum.
+///
+/// # Errors
+/// If a file cannot be used, if shapes differ, if a row is in two of them, or if they do not mean the same rows by
+/// what is to be forgotten.
+pub fn merge(paths: &[PathBuf], progress: &mut dyn Progress) -> Result<Shard> {
+    check(progress, "check", 0, paths.len() as u64)?;
+    let mut shards = Vec::new();
+    for path in paths {
+        shards.push((Contents::open(path)?, path.as_path()));
+    }
+    compatible(&shards)?;
+    // By their rows: the order of the arguments must not show in the last bits.
+    shards.sort_by(|a, b| a.0.parts.cmp(&b.0.parts));
+    let mut merged: Option<Shard> = None;
+    for (i, (contents, path)) in shards.iter().enumerate() {
+        check(progress, "merge", i as u64, shards.len() as u64)?;
+        let file = TensorFile::open(path)?;
+        if Contents::read(&file)? != *contents {
+            return Err(Error::Changed {
+                path: path.to_path_buf(),
+                how: "it was replaced by another file".into(),
+            });
+        }
+        let shard = Shard::read(&file, contents.clone())?;
+        file.unchanged()?;
+        match &mut merged {
+            None => merged = Some(shard),
+            Some(merged) => merged.append(shard),
+        }
+    }
+    let mut merged = merged.ok_or(Error::Missing {
+        name: "SHARD",
+        expected: "at least one file of sums".into(),
+    })?;
+    merged.sort();
+    if merged.is_finite() {
+        Ok(merged)
+    } else {
+        Err(Error::Overflow)
+    }
+}
+
+/// Refuses shards that cannot be added.
+fn compatible(shards: &[(Contents, &Path)]) -> Result<()> {
+    for (i, (_, path)) in shards.iter().enumerate() {
+        if shards[..i].iter().any(|(_, other)| other == path) {
+            return Err(Error::selection(
+                path.display().to_string(),
+                "the file is given twice",
+                "every file once",
+            ));
+        }
+    }
+    if let [(first, first_path), others @ ..] = shards {
+        for (other, path) in others {
+            let (a, b) = (first.spec, other.spec);
+            let bias = |spec: SumsSpec| if spec.bias { "a bias" } else { "no bias" };
+            let targets = |spec: SumsSpec| match spec.targets {
+                0 => "no labels".to_owned(),
+                n => format!("C = {n} classes"),
+            };
+            let features = |spec: SumsSpec| format!("D = {} features", spec.features);
+            for (found, expected) in [
+                (features(b), features(a)),
+                (bias(b).into(), bias(a).into()),
+                (targets(b), targets(a)),
+            ] {
+                if found != expected {
+                    return Err(Error::Shape {
+                        what: path.display().to_string(),
+                        found,
+                        expected: format!("{expected}, as in {}", first_path.display()),
+                    });
+                }
+            }
+        }
+    }
+
+    let mut parts: Vec<(&Part, &Path)> = shards
+        .iter()
+        .flat_map(|(contents, path)| contents.parts.iter().map(|part| (part, *path)))
+        .collect();
+    parts.sort();
+    let twice = |(a, a_path): (&Part, &Path), (b, b_path): (&Part, &Path), how: String| {
+        Error::selection(
+            b_path.display().to_string(),
+            format!("{} {how} {}", b.in_words(), a_path.display()),
+            format!("every row once; that has {}", a.in_words()),
+        )
+    };
+    // Ascending by file and first row, so that rows in two parts are in neighbours.
+    for pair in parts.windows(2) {
+        let (a, b) = (pair[0], pair[1]);
+        if a.0.features != b.0.features {
+            continue;
+        }
+        if b.0.first < a.0.end {
+            return Err(twice(a, b, "are also in".into()));
+        }
+        if a.0.labels != b.0.labels {
+            return Err(twice(a, b, "have labels from another file than in".into()));
+        }
+    }
+    let mut by_content: Vec<_> = parts.clone();
+    by_content.sort_by_key(|(part, _)| (&part.content, part.rows()));
+    for pair in by_content.windows(2) {
+        let (a, b) = (pair[0], pair[1]);
+        // Equal rows at two places of one file are two sets of rows.
+        let same = a.0.content == b.0.content && a.0.rows() == b.0.rows();
+        if same && a.0.features != b.0.features {
+            return Err(twice(a, b, "have the same values as those in".into()));
+        }
+    }
+    for pair in parts.windows(2) {
+        let ((a, a_path), (b, b_path)) = (pair[0], pair[1]);
+        // Row numbers are those of one file; a class is the same in all.
+        let of_class = |part: &Part| part.forget.starts_with("class:");
+        let comparable = a.features == b.features || of_class(a) || of_class(b);
+        if comparable && a.forget != b.forget {
+            let say = |part: &Part| match part.forget.as_str() {
+                "" => "nothing is to be forgotten".to_owned(),
+                text if of_class(part) => format!("--forget was {}", shown(text, 40)),
+                _ => "--forget was a list of rows".to_owned(),
+            };
+            let other = if say(a) == say(b) {
+                ", another one"
+            } else {
+                ""
+            };
+            return Err(Error::selection(
+                b_path.display().to_string(),
+                format!("{}{other}", say(b)),
+                format!("the same as in {}, where {}", a_path.display(), say(a)),
+            ));
+        }
+    }
+    Ok(())
+}

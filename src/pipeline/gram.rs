@@ -1,0 +1,234 @@
+//! Sums over a part of the rows, for data that is more than one process or machine goes over.
+//!
+//! [`run`] streams some rows of a feature file into a [`Shard`]; [`merge`] adds shards up. What comes out is the same as
+//! one run over all rows to f64 rounding, and [`head`](super::head) goes on from it. The sums depend on neither the
+//! weights of the head nor the ridge: of the head only the shape is used, and one set of sums serves every λ.
+//!
+//! ```
+//! use muso::pipeline::gram::Portion;
+//! assert_eq!(Portion::parse_rows("100..200")?.range(1_000)?, 100..200);
+//! assert_eq!(Portion::parse_rows("900..")?.range(1_000)?, 900..1_000);
+//! // Four processes, each with its number.
+//! assert_eq!(Portion::Shard { index: 3, of: 4 }.range(10)?, 7..10);
+//! # Ok::<(), muso::Error>(())
+//! ```
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use super::rows::{Clock, RowSource, Which};
+use super::{Progress, check};
+use crate::data::{Digest, ForgetSpec, Head};
+use crate::engine::{Engine, SumsSpec};
+use crate::error::{Error, Result};
+use crate::gram::shard::{self, Shard};
+use crate::report::{PartReport, RowCounts, SumsReport};
+
+/// Which rows of the feature file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Portion {
+    /// All.
+    All,
+    /// From the first to the one before `end`, or to the last.
+    Rows {
+        /// The first row, counted from 0.
+        first: u64,
+        /// The row after the last.
+        end: Option<u64>,
+    },
+    /// One of several parts of the same size, as nearly as may be.
+    Shard {
+        /// Which, counted from 0.
+        index: u64,
+        /// How many there are.
+        of: u64,
+    },
+}
+
+impl Portion {
+    /// Parses `A..B`, `A..` or `..B`.
+    ///
+    /// # Errors
+    /// If it is none of these.
+    pub fn parse_rows(text: &str) -> Result<Self> {
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        let number = |text: &str| match text {
+            "" => Some(None),
+            text if digits(text) => text.parse().ok().map(Some),
+            _ => None,
+        };
+        let ends = text.split_once("..");
+        match ends.map(|(first, end)| (number(first), number(end))) {
+            Some((Some(first), Some(end))) if first.is_some() || end.is_some() => Ok(Self::Rows {
+                first: first.unwrap_or(0),
+                end,
+            }),
+            _ => Err(Error::Parameter {
+                name: "--rows",
+                value: text.escape_debug().take(60).collect(),
+                expected: "A..B, A.. or ..B: rows counted from 0, B not included".into(),
+            }),
+        }
+    }
+
+    /// The rows that it means in a file of so many.
+    ///
+    /// # Errors
+    /// If there are none, or not so many.
+    pub fn range(&self, rows: u64) -> Result<Range<u64>> {
+        let fault = |name, value: String, expected: String| {
+            Err(Error::Parameter {
+                name,
+                value,
+                expected,
+            })
+        };
+        match *self {
+            Self::All => Ok(0..rows),
+            Self::Rows { first, end } => {
+                let last = end.unwrap_or(rows);
+                if first < last && last <= rows {
+                    return Ok(first..last);
+                }
+                let end = end.map_or(String::new(), |end| end.to_string());
+                fault(
+                    "--rows",
+                    format!("{first}..{end}"),
+                    format!("at least one row, and none beyond 0..{rows}, which the file has"),
+                )
+            }
+            Self::Shard { of, .. } if !(1..=rows).contains(&of) => fault(
+                "--shards",
+                of.to_string(),
+                format!("1 to {rows}, the rows of the file"),
+            ),
+            Self::Shard { index, of } if index >= of => fault(
+                "--shard",
+                index.to_string(),
+                format!("0 to {}, counted from 0", of - 1),
+            ),
+            Self::Shard { index, of } => {
+                let cut = |i: u64| (u128::from(rows) * u128::from(i) / u128::from(of)) as u64;
+                Ok(cut(index)..cut(index + 1))
+            }
+        }
+    }
+}
+
+/// What to sum.
+#[derive(Clone, Debug)]
+pub struct Params {
+    /// Features, with labels or targets unless those are elsewhere.
+    pub features: PathBuf,
+    /// A file of its own for `labels` or `targets`.
+    pub labels: Option<PathBuf>,
+    /// A head of the shape that is meant: D, C, and whether there is a bias.
+    pub head: PathBuf,
+    /// The rows to forget, by their numbers in the whole file; their sums are kept apart.
+    pub forget: Option<ForgetSpec>,
+    /// The rows to go over.
+    pub portion: Portion,
+}
+
+/// The sums and what is known about them.
+#[derive(Debug)]
+pub struct Outcome {
+    /// To be written.
+    pub shard: Shard,
+    /// The report, complete but for what only the caller knows (threads, memory).
+    pub report: SumsReport,
+}
+
+/// Sums the rows.
+///
+/// # Errors
+/// If something is wrong with the input, or if it changes while it is read.
+pub fn run<E: Engine>(engine: &E, params: &Params, progress: &mut dyn Progress) -> Result<Outcome> {
+    let mut clock = Clock::start();
+    check(progress, "check", 0, 1)?;
+    let head = Head::load(&params.head)?;
+    let labels = params.labels.as_deref();
+    let mut rows = RowSource::open(&params.features, labels, &head, &params.head)?;
+    let range = params.portion.range(rows.features.rows())?;
+    rows.choose(params.forget.as_ref(), range, progress)?;
+    let mut part = rows.part()?;
+    clock.lap("check");
+
+    let spec = SumsSpec {
+        features: head.weight.cols(),
+        bias: head.bias.is_some(),
+        targets: rows.targets(),
+    };
+    let (mut features, mut wanted) = (Digest::new(), Digest::new());
+    let mut forgotten_rows = Vec::new();
+    let (retained, forgotten) = rows.sums(engine, spec, Which::All, progress, |batch| {
+        features.add(batch.rows.bytes());
+        wanted.add(bytemuck::cast_slice(&batch.classes));
+        wanted.add(batch.values.bytes());
+        let gone = rows.forgotten_in(batch);
+        forgotten_rows.extend(gone.iter().map(|&i| batch.start + i as u64));
+        Ok(())
+    })?;
+    rows.unchanged()?;
+    clock.lap("sums");
+
+    part.content = features.text() + &wanted.text();
+    let shard = Shard {
+        spec,
+        parts: vec![part],
+        retained,
+        forgotten,
+        forgotten_rows: vec![forgotten_rows],
+    };
+    let mut report = report("gram", &shard, &clock)?;
+    if spec.targets == 0 {
+        report.warnings.push(
+            "there are neither `labels` nor `targets`: only --objective interpolate --from head can go on from here"
+                .into(),
+        );
+    }
+    Ok(Outcome { shard, report })
+}
+
+/// Adds up shards; their order does not matter.
+///
+/// # Errors
+/// As [`shard::merge`].
+pub fn merge(paths: &[PathBuf], progress: &mut dyn Progress) -> Result<Outcome> {
+    let mut clock = Clock::start();
+    let shard = shard::merge(paths, progress)?;
+    clock.lap("merge");
+    let mut report = report("merge", &shard, &clock)?;
+    report.warnings.extend(shard.gaps_in_words());
+    Ok(Outcome { shard, report })
+}
+
+fn report(kind: &str, shard: &Shard, clock: &Clock) -> Result<SumsReport> {
+    Ok(SumsReport {
+        kind: kind.into(),
+        version: crate::VERSION.into(),
+        rows: RowCounts {
+            total: shard.rows(),
+            retained: shard.retained.rows,
+            forgotten: shard.forgotten.rows,
+        },
+        features: shard.spec.features,
+        bias: shard.spec.bias,
+        classes: shard.spec.targets,
+        dtype: shard.dtype().into(),
+        parts: shard
+            .parts
+            .iter()
+            .map(|part| PartReport {
+                file: part.file.clone(),
+                first: part.first,
+                end: part.end,
+                forgotten: part.forgotten,
+            })
+            .collect(),
+        digest: shard.digest()?,
+        phases: clock.phases.clone(),
+        seconds: clock.total(),
+        ..SumsReport::default()
+    })
+}
