@@ -16,8 +16,10 @@ use crate::scheduler::{Lane, Scheduler};
 
 /// Rows a pass on the processor when nothing is trained: few enough for what is computed to stay in the caches.
 const BATCH: usize = 250;
-/// The same on other devices: the row blocks that their sums are made of, so that whole batches are summed in place.
-const DEVICE_BATCH: usize = 512;
+/// Pixels of a batch on other devices: enough that kernels take longer than to launch.
+const DEVICE_PIXELS: usize = 1 << 21;
+/// The row blocks that their sums are made of: batches of whole ones are summed in place.
+const DEVICE_BLOCK: usize = 512;
 
 /// Where images come from, how they are scaled and where they go.
 #[derive(Clone, Debug)]
@@ -142,7 +144,7 @@ impl Feed {
             }
         };
         let here = self.device == Device::flex();
-        let batch = if here { BATCH } else { DEVICE_BATCH };
+        let batch = if here { BATCH } else { self.device_batch() };
         let batches = self.batches(rows.to_vec(), batch, None, 0, 0)?;
         let uploaded = batches.map(move |batch| batch.map(&upload));
         if here {
@@ -153,6 +155,15 @@ impl Feed {
         let uploaded = self.scheduler.lane("copy", uploaded)?;
         let passed = uploaded.map(move |item| item.map(&forward));
         self.scheduler.lane("features", passed)
+    }
+
+    /// Rows of a pass on a device with memory of its own.
+    fn device_batch(&self) -> usize {
+        let rows = DEVICE_PIXELS / self.set.shape().iter().product::<usize>().max(1);
+        match rows / DEVICE_BLOCK {
+            0 => rows.max(DEVICE_BLOCK / 8),
+            blocks => blocks.min(8) * DEVICE_BLOCK,
+        }
     }
 
     /// Features and logits of `rows`, on the host.

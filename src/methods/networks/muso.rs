@@ -12,7 +12,7 @@ use super::{Method, Task, head_matrix, settings_of, short, within};
 use crate::data::images::{Batch, shuffled};
 use crate::engine::{AnyEngine, Engine, Matrix, SumsSpec, Targets, with_rows};
 use crate::error::{Error, Result};
-use crate::features::{Feed, host};
+use crate::features::{Feed, Passed, host};
 use crate::gram::{Gram, GramBuilder, Route};
 use crate::labels::{Projector, argmax, column_select, leverage_scores, softmax};
 use crate::progress::{Progress, check};
@@ -192,26 +192,28 @@ impl Labels {
     ) -> Result<Matrix> {
         let sample = self.sample(network, update, progress)?;
         let gram = self.gram(network, &sample, progress)?;
+        // The lane is ahead by some batches when the weights are there.
+        let forgotten = self.feed.pass(network, &self.forget, None)?;
         let ridge = self.settings.ridge.at(part);
         let solving = self.feed.scheduler.trace.span("solve", update);
         let projector = Projector::new(&self.engine, gram, ridge)?;
         let (optimal, _) = projector.optimal_weights(&self.trained, &self.initial)?;
         drop(solving);
         let weights = optimal.zip(&self.trained, |a, b| a + b);
-        let outputs = self.project(network, &weights, progress)?;
+        let outputs = self.project(forgotten, &weights, progress)?;
         Ok(outputs.zip(&self.reference, |output, known| output - known))
     }
 
     /// Z_u W. On the processor in f64; on other devices features stay there, and what comes back is f32.
     fn project(
         &self,
-        network: &Network,
+        forgotten: Lane<Passed>,
         weights: &Matrix,
         progress: &mut dyn Progress,
     ) -> Result<Matrix> {
         let mut outputs = Vec::with_capacity(self.forget.len() * weights.cols());
         let mut done = 0;
-        for passed in self.feed.pass(network, &self.forget, None)? {
+        for passed in forgotten {
             let features = passed?.features;
             done += features.dims()[0];
             if self.feed.device == Device::flex() {

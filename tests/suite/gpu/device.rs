@@ -86,16 +86,23 @@ pub(crate) fn artifact(messages: &str, name: &str) -> PathBuf {
 ///
 /// burn's matrix product loads two or four columns at a time, the padding of a row included, and drops what it computes
 /// from that: the loads are of memory that nobody has written, and the only defect of another's kernels that is let be.
-#[allow(unsafe_code)]
 fn strict(library: &Path) {
+    configure(
+        library,
+        c"{\"strict\": true, \
+          \"tolerate\": [{\"kind\": \"uninitialised-global\", \"kernels\": \"matmul_entry\"}]}",
+    );
+}
+
+/// Changes settings of the virtual GPU.
+#[allow(unsafe_code)]
+pub(crate) fn configure(library: &Path, settings: &std::ffi::CStr) {
     type Configure = unsafe extern "C" fn(*const std::ffi::c_char) -> u32;
     // SAFETY: the library was built from this repository, and the function has this type there. It stays loaded: it is
     // linked never to be unloaded.
     unsafe {
         let library = libloading::Library::new(library).unwrap();
         let configure = library.get::<Configure>(b"vgpuConfigure\0").unwrap();
-        let settings = c"{\"strict\": true, \
-            \"tolerate\": [{\"kind\": \"uninitialised-global\", \"kernels\": \"matmul_entry\"}]}";
         assert_eq!(configure(settings.as_ptr()), 0);
     }
 }
