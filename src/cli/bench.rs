@@ -86,11 +86,16 @@ fn lanes(args: &BenchArgs, common: &Common, outputs: &mut Outputs) -> anyhow::Re
     let json = outputs.open("--json", common.json.as_deref())?;
     let scheduler = Scheduler::default().with_cancelled(super::progress::is_stopping);
     let place = Workplace::new(device::engine(common)?, scheduler)?;
-    let report = rayon::scope(|_| lanes::run(&place, args.rows, args.pairs, &mut Bar::new()))?;
+    let mut reports = Vec::new();
+    for kept in [lanes::Kept::Png, lanes::Kept::Packed] {
+        let report =
+            rayon::scope(|_| lanes::run(&place, kept, args.rows, args.pairs, &mut Bar::new()))?;
+        print(&format!("{}\n", report.text()))?;
+        reports.push(report);
+    }
     if let Some(mut file) = json {
-        file.put(report.to_json().as_bytes())?;
+        file.put(lanes::to_json(&reports).as_bytes())?;
         file.commit()?;
     }
-    print(&report.text())?;
     Ok(())
 }

@@ -64,3 +64,52 @@ fn unusable(found: &str) -> Error {
         expected: "f16, bf16, f32 or f64 values".into(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Samples;
+
+    fn address(rows: Rows<'_>) -> usize {
+        match rows.samples() {
+            Samples::F32(values) => values.as_ptr() as usize,
+            _ => panic!("f32 was put in"),
+        }
+    }
+
+    #[test]
+    fn rows_on_the_processor_are_borrowed() {
+        let device = Device::flex();
+        let tensor =
+            Tensor::<2>::from_data(TensorData::from([[1.0_f32, 2.0], [3.0, 4.0]]), &device);
+        let held = tensor.clone().try_into_primitive::<Flex>().unwrap();
+        let there = held.as_slice::<f32>().unwrap().as_ptr() as usize;
+        assert_eq!(with_rows(&tensor, |rows| Ok(address(rows))).unwrap(), there);
+        // A part of it is a part of the same memory.
+        let second = tensor.narrow(0, 1, 1);
+        let found = with_rows(&second, |rows| Ok((address(rows), rows.to_matrix()))).unwrap();
+        assert_eq!(found.1.as_slice(), [3.0, 4.0]);
+        assert_eq!(found.0, there + 8);
+    }
+
+    #[test]
+    fn other_layouts_and_types_have_the_same_values() {
+        let device = Device::flex();
+        let tensor =
+            Tensor::<2>::from_data(TensorData::from([[1.0_f32, 2.0], [3.0, 4.0]]), &device);
+        let values = |t: &Tensor<2>| with_rows(t, |rows| Ok(rows.to_matrix())).unwrap();
+        assert_eq!(
+            values(&tensor.clone().transpose()).as_slice(),
+            [1.0, 3.0, 2.0, 4.0]
+        );
+        assert_eq!(
+            values(&tensor.clone().cast(DType::F16)).as_slice(),
+            [1.0, 2.0, 3.0, 4.0]
+        );
+        assert_eq!(
+            values(&to_tensor(&values(&tensor), &device)),
+            values(&tensor)
+        );
+        assert_eq!(values(&tensor.clone().autodiff()), values(&tensor));
+    }
+}

@@ -1,15 +1,18 @@
 //! What overlapping is worth: features and sums of many images, in lanes and one thing after the other.
 //!
-//! The images are the embedded digits, again and again; the network is the small one with the weights of a seed. Both
-//! ways take turns, and both must end in the same bytes.
+//! The images are the embedded digits, again and again, either as they are in memory or as PNG files that have to be read
+//! and decoded; the network is the small one with the weights of a seed. Both ways take turns, and both must end in the
+//! same bytes. On the processor a pass cannot take less than its processor time shared by all cores, so the cores that
+//! are in use one thing after the other bound what lanes can gain.
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use muso_models::{Architecture, NetworkConfig};
 use serde::Serialize;
 
 use crate::data::digits;
-use crate::data::images::{ClassNames, ImageSet, Normalisation};
+use crate::data::images::{ClassNames, ImageSet, Kind, Normalisation, open};
 use crate::data::mnist::{PIXEL_MEAN, PIXEL_STD};
 use crate::engine::{Engine, Sums, SumsSpec, Targets};
 use crate::error::{Error, Result};
@@ -19,10 +22,22 @@ use crate::pipeline::networks::Workplace;
 use crate::progress::{Progress, check};
 use crate::scheduler::{Scheduler, Summary, Trace};
 
+/// How the images are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kept {
+    /// As bytes in memory: there is nothing to decode.
+    Packed,
+    /// As PNG files in a temporary folder.
+    Png,
+}
+
 /// What was measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct LanesReport {
     kind: &'static str,
+    /// How the images were kept.
+    pub images: Kept,
     /// Where.
     pub device: String,
     /// Images of one pass.
@@ -33,6 +48,9 @@ pub struct LanesReport {
     pub in_lanes: Vec<f64>,
     /// Median over the pairs of lanes over in place.
     pub ratio: f64,
+    /// Cores that were in use one thing after the other, on average; none where the system does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cores_in_use: Option<f64>,
     /// Whether every pass gave the same bytes.
     pub same_bytes: bool,
     /// The lanes of the last pass.
@@ -43,14 +61,21 @@ impl LanesReport {
     /// For a terminal.
     pub fn text(&self) -> String {
         let median = |times: &[f64]| middle(times.to_vec());
+        let cores = self
+            .cores_in_use
+            .map_or_else(String::new, |cores| format!(", {cores:.2} cores in use"));
         format!(
-            "{}; {} images, the small network, features and sums\n\
-             one after the other  {:.3} s\n\
+            "{}; {} images {}, the small network, features and sums\n\
+             one after the other  {:.3} s{cores}\n\
              in lanes             {:.3} s, {:.3} of that (median of {} pairs)\n\
              same bytes           {}\n\
              lanes                {}\n",
             self.device,
             self.rows,
+            match self.images {
+                Kept::Packed => "in memory",
+                Kept::Png => "as PNG files",
+            },
             median(&self.in_place),
             median(&self.in_lanes),
             self.ratio,
@@ -59,11 +84,11 @@ impl LanesReport {
             self.lanes,
         )
     }
+}
 
-    /// For programs.
-    pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
-    }
+/// Reports, for programs.
+pub fn to_json(reports: &[LanesReport]) -> String {
+    serde_json::to_string_pretty(reports).unwrap_or_default() + "\n"
 }
 
 fn middle(mut values: Vec<f64>) -> f64 {
@@ -71,39 +96,84 @@ fn middle(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// The embedded digits as images.
-fn images() -> Result<ImageSet> {
+/// The embedded digits as bytes, 784 an image, and their classes.
+fn pixels() -> Result<(Vec<u8>, Vec<i64>)> {
     let digits = digits()?;
     let byte = |x: &f64| ((x * PIXEL_STD + PIXEL_MEAN) * 255.0).round() as u8;
     let matrices = [&digits.train_images, &digits.test_images];
     let pixels = matrices.iter().flat_map(|m| m.as_slice()).map(byte);
     let labels = digits.train_labels.iter().chain(&digits.test_labels);
-    ImageSet::new(
-        [1, 28, 28],
-        pixels.collect(),
-        labels.map(|&digit| i64::from(digit == 7)).collect(),
-        ClassNames::new(["three", "seven"]),
-    )
+    let classes = labels.map(|&digit| i64::from(digit == 7));
+    Ok((pixels.collect(), classes.collect()))
+}
+
+/// A folder that goes when this does.
+struct Temporary(PathBuf);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // What cannot be removed is left to whoever clears the temporary folder.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The digits as a data set, and the folder that it is in.
+fn images(kept: Kept) -> Result<(ImageSet, Normalisation, Option<Temporary>)> {
+    let (pixels, classes) = pixels()?;
+    if kept == Kept::Packed {
+        let names = ClassNames::new(["three", "seven"]);
+        let normalisation = Normalisation {
+            mean: vec![PIXEL_MEAN],
+            std: vec![PIXEL_STD],
+        };
+        let set = ImageSet::new([1, 28, 28], pixels, classes, names)?;
+        return Ok((set, normalisation, None));
+    }
+    let root = std::env::temp_dir().join(format!("muso-lanes-{}", std::process::id()));
+    let folder = Temporary(root);
+    let root = &folder.0;
+    for (i, (image, class)) in pixels.chunks_exact(784).zip(&classes).enumerate() {
+        let part = if i % 100 == 0 { "test" } else { "train" };
+        let place = root.join(part).join(["three", "seven"][*class as usize]);
+        std::fs::create_dir_all(&place).map_err(|e| Error::io(&place, "create", e))?;
+        let file = place.join(format!("{i}.png"));
+        let image = image::GrayImage::from_raw(28, 28, image.to_vec());
+        let saved = image.map(|image| image.save(&file));
+        if let Some(Err(error)) = saved {
+            return Err(Error::io(&file, "write", std::io::Error::other(error)));
+        }
+    }
+    let data = open(Kind::Folder, Some(root))?;
+    Ok((data.train, data.normalisation, Some(folder)))
+}
+
+/// Processor time of this process so far, in seconds.
+fn processor_time() -> Option<f64> {
+    /// Of the numbers in that file, on every Linux there is.
+    const TICKS: f64 = 100.0;
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The name, in brackets, may hold anything.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let (user, system): (f64, f64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    Some((user + system) / TICKS)
 }
 
 /// Measures `rows` images a pass, in `pairs` pairs of passes.
 pub fn run(
     place: &Workplace,
+    kept: Kept,
     rows: usize,
     pairs: usize,
     progress: &mut dyn Progress,
 ) -> Result<LanesReport> {
-    let set = images()?;
+    let (set, normalisation, _folder) = images(kept)?;
     let order: Vec<usize> = (0..set.len()).cycle().take(rows).collect();
-    let network = NetworkConfig::new(Architecture::SmallCnn, 2, [1, 28, 28]);
+    let network = NetworkConfig::new(Architecture::SmallCnn, 2, set.shape());
     let width = network.features();
     let network = network.init(0, &place.device)?;
     let mut feed = Feed {
         set,
-        normalisation: Normalisation {
-            mean: vec![PIXEL_MEAN],
-            std: vec![PIXEL_STD],
-        },
+        normalisation,
         device: place.device.clone(),
         scheduler: Scheduler::in_place(),
     };
@@ -127,12 +197,20 @@ pub fn run(
     };
     let (_, expected) = once(&feed)?;
     let (mut in_place, mut in_lanes, mut same_bytes) = (Vec::new(), Vec::new(), true);
+    let mut cores = Vec::new();
     let mut trace = Trace::off();
     for pair in 0..pairs {
         check(progress, "measuring", pair as u64, pairs as u64)?;
         feed.scheduler = place.scheduler.clone().with_depth(0);
+        let before = processor_time();
         let (seconds, first) = once(&feed)?;
         in_place.push(seconds);
+        let after = processor_time();
+        cores.extend(
+            before
+                .zip(after)
+                .map(|(before, after)| (after - before) / seconds),
+        );
         trace = Trace::on();
         feed.scheduler = place.scheduler.clone().with_trace(trace.clone());
         let (seconds, second) = once(&feed)?;
@@ -152,6 +230,8 @@ pub fn run(
         device: place.engine.describe(),
         rows,
         ratio: middle(ratios.collect()),
+        images: kept,
+        cores_in_use: (!cores.is_empty()).then(|| middle(cores)),
         in_place,
         in_lanes,
         same_bytes,

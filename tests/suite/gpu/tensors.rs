@@ -171,9 +171,9 @@ fn sums_of_tensors_are_those_of_their_values() {
             }};
         }
         if on_gpu {
-            with!(engine(), &device)
+            with!(engine(), &device);
         } else {
-            with!(&cpu, &Device::flex())
+            with!(&cpu, &Device::flex());
         }
         total
     };
@@ -184,13 +184,8 @@ fn sums_of_tensors_are_those_of_their_values() {
         for (a, b) in expected.iter().zip(&found) {
             assert!((a - b).abs() <= 1e-12 * scale, "{a} {b}");
         }
-        for batch in [1, 300, 511, 512, 513, 1024] {
-            if batch > 1 || targets == 0 {
-                assert!(
-                    sums(targets, batch.max(100), true) == found,
-                    "batches of {batch}"
-                );
-            }
+        for batch in [100, 300, 511, 512, 513, 1024] {
+            assert!(sums(targets, batch, true) == found, "batches of {batch}");
         }
     }
 }

@@ -127,7 +127,7 @@ fn order_passes_through_a_third_stream() {
 /// The context that is current.
 fn current() -> CUcontext {
     let mut context = CUcontext::default();
-    ok!(cuCtxGetCurrent(Out(&mut context)));
+    ok!(cuCtxGetCurrent(Out::from(&mut context)));
     context
 }
 
