@@ -8,5 +8,5 @@ mod network;
 mod random;
 
 #[cfg(feature = "nn")]
-pub use network::{Change, Extracted, Feed, Passed, SHIFTS, host};
+pub use network::{Change, Extracted, Feed, Passed, Passing, SHIFTS, host};
 pub use random::RandomFeatures;

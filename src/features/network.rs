@@ -4,9 +4,10 @@
 //! features are read would make every row depend on its neighbours in the batch.
 
 use std::iter::Skip;
+use std::sync::Arc;
 
-use muso_models::Network;
 use muso_models::burn::tensor::{Device, Tensor, TensorData};
+use muso_models::{Folded, Network};
 
 use crate::data::images::{Augment, Batch, ImageSet, Loader, LoaderOptions, Normalisation};
 use crate::engine::Rows;
@@ -20,6 +21,10 @@ const BATCH: usize = 250;
 const DEVICE_PIXELS: usize = 1 << 21;
 /// The row blocks that their sums are made of: batches of whole ones are summed in place.
 const DEVICE_BLOCK: usize = 512;
+
+/// Chains of lanes on the processor. A batch ends when its last task does, and until then some threads have nothing to
+/// do; those of the other chain's batch fill the gap.
+const CHAINS: usize = 2;
 
 /// Where images come from, how they are scaled and where they go.
 #[derive(Clone, Debug)]
@@ -48,6 +53,29 @@ pub struct Passed {
     pub features: Tensor<2>,
     /// [N, C].
     pub logits: Tensor<2>,
+}
+
+/// Batches that have passed through a network, in order. The first error ends it.
+#[derive(Debug)]
+pub struct Passing {
+    /// Batch k comes from chain k modulo their number.
+    chains: Vec<Lane<Passed>>,
+    turn: usize,
+}
+
+impl Iterator for Passing {
+    type Item = Result<Passed>;
+
+    fn next(&mut self) -> Option<Result<Passed>> {
+        let chains = self.chains.len();
+        let item = self.chains.get_mut(self.turn)?.next();
+        self.turn = (self.turn + 1) % chains;
+        // A chain that has no more is the first of them to have none.
+        if !matches!(item, Some(Ok(_))) {
+            self.chains.clear();
+        }
+        item
+    }
 }
 
 /// Features and logits of some rows, in their order.
@@ -123,9 +151,39 @@ impl Feed {
         network: &Network,
         rows: &[usize],
         change: Option<Change>,
+    ) -> Result<Passing> {
+        let network = Arc::new(network.folded());
+        let here = self.device == Device::flex();
+        let batch = if here { BATCH } else { self.device_batch() };
+        let chains = if here && self.scheduler.depth > 0 {
+            CHAINS
+        } else {
+            1
+        };
+        let chain = |number: usize| {
+            let batches = rows.chunks(batch).skip(number).step_by(chains);
+            self.chain(
+                &network,
+                batches.collect::<Vec<_>>().concat(),
+                batch,
+                change,
+            )
+        };
+        Ok(Passing {
+            chains: (0..chains).map(chain).collect::<Result<_>>()?,
+            turn: 0,
+        })
+    }
+
+    /// One chain of lanes from images to features.
+    fn chain(
+        &self,
+        network: &Arc<Folded>,
+        rows: Vec<usize>,
+        batch: usize,
+        change: Option<Change>,
     ) -> Result<Lane<Passed>> {
-        let network = network.folded();
-        let feed = self.clone();
+        let (feed, network) = (self.clone(), network.clone());
         let upload = move |mut batch: Batch| {
             let images = feed.upload(&mut batch);
             (batch, images)
@@ -143,11 +201,9 @@ impl Feed {
                 labels: batch.labels,
             }
         };
-        let here = self.device == Device::flex();
-        let batch = if here { BATCH } else { self.device_batch() };
-        let batches = self.batches(rows.to_vec(), batch, None, 0, 0)?;
+        let batches = self.batches(rows, batch, None, 0, 0)?;
         let uploaded = batches.map(move |batch| batch.map(&upload));
-        if here {
+        if self.device == Device::flex() {
             // Nothing is copied, and there is nothing to overlap.
             let passed = uploaded.map(move |item| item.map(&forward));
             return self.scheduler.lane("features", passed);

@@ -12,7 +12,7 @@ use super::{Method, Task, head_matrix, settings_of, short, within};
 use crate::data::images::{Batch, shuffled};
 use crate::engine::{AnyEngine, Engine, Matrix, SumsSpec, Targets, with_rows};
 use crate::error::{Error, Result};
-use crate::features::{Feed, Passed, host};
+use crate::features::{Feed, Passing, host};
 use crate::gram::{Gram, GramBuilder, Route};
 use crate::labels::{Projector, argmax, column_select, leverage_scores, softmax};
 use crate::progress::{Progress, check};
@@ -207,7 +207,7 @@ impl Labels {
     /// Z_u W. On the processor in f64; on other devices features stay there, and what comes back is f32.
     fn project(
         &self,
-        forgotten: Lane<Passed>,
+        forgotten: Passing,
         weights: &Matrix,
         progress: &mut dyn Progress,
     ) -> Result<Matrix> {

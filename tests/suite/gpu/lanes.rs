@@ -41,7 +41,7 @@ const SMALL: Size = Size {
 const LARGE: Size = Size {
     side: 16,
     width: 8,
-    rows: 12 * 4096 + 300,
+    rows: 16 * 4096 + 300,
     forgotten: 4096,
 };
 
