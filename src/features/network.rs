@@ -3,8 +3,6 @@
 //! Extraction is always in evaluation mode and never changes the network: normalisation layers that adapt while
 //! features are read would make every row depend on its neighbours in the batch.
 
-use std::iter::Skip;
-
 use muso_models::Network;
 use muso_models::burn::tensor::{Device, Tensor, TensorData};
 
@@ -92,20 +90,31 @@ impl Feed {
         augment: Option<Augment>,
         seed: u64,
         skip: usize,
-    ) -> Result<Skip<Lane<Batch>>> {
+    ) -> Result<Lane<Batch>> {
         let options = LoaderOptions {
             augment,
             seed,
             ..LoaderOptions::new(batch, self.normalisation.clone())
         };
         let loader = Loader::new(&self.set, rows, options)?;
-        Ok(self.scheduler.lane("decode", loader)?.skip(skip))
+        self.scheduler.lane("decode", loader.skip(skip))
     }
 
-    /// A batch on the device, [N, channels, height, width].
-    pub fn upload(&self, batch: &mut Batch) -> Tensor<4> {
+    /// A batch on the device, [N, channels, height, width]. Its number is for the trace.
+    ///
+    /// # Errors
+    /// If copying it panics.
+    pub fn upload(&self, batch: &mut Batch, number: u64) -> Result<Tensor<4>> {
         let images = std::mem::take(&mut batch.images);
-        Tensor::from_data(TensorData::new(images, batch.shape), &self.device)
+        let send = || {
+            let data = TensorData::new(images, batch.shape);
+            Ok(Tensor::from_data(data, &self.device))
+        };
+        // A processor has nothing to copy.
+        if self.device == Device::flex() {
+            return send();
+        }
+        self.scheduler.step("copy", number, send)
     }
 
     /// The labels of `rows`.
@@ -123,18 +132,17 @@ impl Feed {
         let network = network.folded();
         let feed = self.clone();
         let batches = self.batches(rows.to_vec(), BATCH, None, 0, 0)?;
-        let forward = move |mut batch: Batch| {
-            let images = feed.upload(&mut batch);
+        let forward = move |number, mut batch: Batch| {
+            let images = feed.upload(&mut batch, number)?;
             let features = network.features(change.map_or(images.clone(), |f| f(images)));
-            Passed {
+            Ok(Passed {
                 logits: network.head().forward(features.clone()),
                 features,
                 rows: batch.rows,
                 labels: batch.labels,
-            }
+            })
         };
-        let passed = batches.map(move |batch| batch.map(&forward));
-        self.scheduler.lane("features", passed)
+        self.scheduler.through("features", batches, forward)
     }
 
     /// Features and logits of `rows`, on the host.
