@@ -312,13 +312,12 @@ impl<T> Lane<T> {
         let Inner::Thread(Thread { items, .. }) = &self.inner else {
             return None;
         };
+        let _span = self.scheduler.trace.wait_for_input();
         let Some(here) = here else {
             return self.receive(items, None);
         };
         here.state().waits_for = Some(self.post.clone());
-        let span = self.scheduler.trace.wait_for_input();
         let item = self.receive(items, Some(here));
-        drop(span);
         here.state().waits_for = None;
         item
     }

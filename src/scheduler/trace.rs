@@ -349,9 +349,9 @@ impl Summary {
     /// What the run was bounded by, as a sentence.
     pub fn verdict(&self) -> String {
         match self.bound() {
-            None => "no lane has run".to_owned(),
+            None => "No lane has run.".to_owned(),
             Some(bound) => format!(
-                "{} was at work for {:.2} of {:.2} s, longer than any other lane: it bounds the run.",
+                "The lane “{}” was at work for {:.2} of {:.2} s, longer than any other: it bounds the run.",
                 bound.name, bound.busy, self.seconds
             ),
         }
