@@ -554,7 +554,7 @@ mod tests {
         let cancel = Arc::new(AtomicBool::new(false));
         let asked = cancel.clone();
         let scheduler = Scheduler::default().with_cancelled(move || asked.load(Ordering::Acquire));
-        let stop = cancel.clone();
+        let stop = cancel;
         let source = (0..10).map(move |n| {
             if n == 3 {
                 stop.store(true, Ordering::Release);
