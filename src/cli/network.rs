@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use muso::Error;
+use muso::data::OutputFile;
 use muso::data::images::{Augment, Kind, Normalisation};
+use muso::engine::Engine;
 use muso::evaluate::Mia;
 use muso::methods::networks::METHODS;
 use muso::models::Architecture;
@@ -378,19 +380,23 @@ pub(super) struct LaneArgs {
     /// Write what ran when, for chrome://tracing or Perfetto
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Write a page with the outcome, the settings and a picture of what ran when
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
     /// Batches that each lane (decoding, features, labels) may be ahead; 0 does one thing after the other
     #[arg(long, value_name = "N", default_value_t = 2)]
     ahead: usize,
 }
 
 impl LaneArgs {
-    /// Does `work` where it was asked for, in the pool that lanes and engine share, and writes the trace.
+    /// Does `work` where it was asked for, in the pool that lanes and engine share, and writes the trace. With the outcome
+    /// come the page to write and what to say in it.
     fn run<R: Send>(
         &self,
         common: &Common,
         outputs: &mut Outputs,
         work: impl FnOnce(&Workplace) -> muso::Result<R> + Send,
-    ) -> anyhow::Result<R> {
+    ) -> anyhow::Result<(R, Option<OutputFile>, single::PageNotes)> {
         const MOST: usize = 1024;
         if self.ahead > MOST {
             Err(Error::Parameter {
@@ -400,7 +406,11 @@ impl LaneArgs {
             })?;
         }
         let file = outputs.open("--trace", self.trace.as_deref())?;
-        let trace = file.as_ref().map_or_else(Trace::off, |_| Trace::on());
+        let page = outputs.open("--report", self.report.as_deref())?;
+        let trace = match file.is_some() || page.is_some() {
+            true => Trace::on(),
+            false => Trace::off(),
+        };
         let scheduler = Scheduler::default()
             .with_depth(self.ahead)
             .with_trace(trace.clone())
@@ -410,10 +420,30 @@ impl LaneArgs {
         if let Some(mut file) = file {
             file.put(trace.chrome().as_bytes())?;
             file.commit()?;
-            eprintln!("lanes: {}", trace.summary());
+            eprintln!("lanes: {}", trace.summary().in_order(&single::LANES));
         }
-        Ok(done)
+        let notes = single::PageNotes {
+            command: command_line(),
+            machine: place.engine.describe(),
+            lanes: trace.summary().in_order(&single::LANES),
+        };
+        Ok((done, page, notes))
     }
+}
+
+/// The command as it was given, for a shell.
+fn command_line() -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./=,:+@%".contains(c);
+    let quoted = |argument: std::ffi::OsString| {
+        let text = argument.to_string_lossy().into_owned();
+        if !text.is_empty() && text.chars().all(plain) {
+            return text;
+        }
+        format!("'{}'", text.replace('\'', "'\\''"))
+    };
+    let arguments = std::env::args_os().skip(1).map(quoted);
+    let words: Vec<String> = ["muso".to_owned()].into_iter().chain(arguments).collect();
+    words.join(" ")
 }
 
 pub(super) fn train(args: &TrainArgs, common: &Common) -> anyhow::Result<()> {
@@ -448,13 +478,19 @@ pub(super) fn train(args: &TrainArgs, common: &Common) -> anyhow::Result<()> {
     let resumed = args.resume.is_some();
     let mut outputs = Outputs::beside(&[]);
     let json = outputs.open("--json", common.json.as_deref())?;
-    let report = args.lanes.run(common, &mut outputs, |place| {
+    let (report, page, notes) = args.lanes.run(common, &mut outputs, |place| {
         single::train(&folder, &config, resumed, place, &mut Bar::new())
     })?;
+    let mut files = Vec::new();
+    if let Some(mut file) = page {
+        file.put(report.page(&config, notes).as_bytes())?;
+        files.push(file);
+    }
     if let Some(mut file) = json {
         file.put(report.to_json().as_bytes())?;
-        file.commit()?;
+        files.push(file);
     }
+    muso::data::commit_all(files)?;
     print(&report.text())?;
     Ok(())
 }
@@ -493,10 +529,11 @@ pub(super) fn unlearn(args: &UnlearnArgs, common: &Common) -> anyhow::Result<()>
         settings: args.settings.clone(),
         retrain: args.retrain,
     };
-    let report = args.lanes.run(common, &mut outputs, |place| {
+    let (report, page, notes) = args.lanes.run(common, &mut outputs, |place| {
         request.run(place, &mut Bar::new())
     })?;
-    report.write(out, json)?;
+    let page = page.map(|file| (file, report.page(notes)));
+    report.write(out, json, page)?;
     print(&report.text())?;
     print(&format!("\n{}\n", args.out.display()))?;
     Ok(())
@@ -535,10 +572,11 @@ pub(super) fn evaluate(args: &EvaluateArgs, common: &Common) -> anyhow::Result<(
         architecture: args.net.arch,
         forget: args.forget.chosen(),
     };
-    let report = args.lanes.run(common, &mut outputs, |place| {
+    let (report, page, notes) = args.lanes.run(common, &mut outputs, |place| {
         request.run(place, &mut Bar::new())
     })?;
-    report.write(None, json)?;
+    let page = page.map(|file| (file, report.page(notes)));
+    report.write(None, json, page)?;
     print(&report.text())?;
     Ok(())
 }

@@ -3,7 +3,6 @@
 //! Extraction is always in evaluation mode and never changes the network: normalisation layers that adapt while
 //! features are read would make every row depend on its neighbours in the batch.
 
-use std::iter::Skip;
 use std::sync::Arc;
 
 use muso_models::burn::tensor::{Device, Tensor, TensorData};
@@ -124,18 +123,29 @@ impl Feed {
         augment: Option<Augment>,
         seed: u64,
         skip: usize,
-    ) -> Result<Skip<Lane<Batch>>> {
+    ) -> Result<Lane<Batch>> {
         let options = LoaderOptions {
             augment,
             seed,
             ..LoaderOptions::new(batch, self.normalisation.clone())
         };
         let loader = Loader::new(&self.set, rows, options)?;
-        Ok(self.scheduler.lane("decode", loader)?.skip(skip))
+        self.scheduler.lane("decode", loader.skip(skip))
     }
 
-    /// A batch on the device, [N, channels, height, width].
-    pub fn upload(&self, batch: &mut Batch) -> Tensor<4> {
+    /// A batch on the device, [N, channels, height, width]. Its number is for the trace.
+    ///
+    /// # Errors
+    /// If copying it panics.
+    pub fn upload(&self, batch: &mut Batch, number: u64) -> Result<Tensor<4>> {
+        // A processor has nothing to copy.
+        if self.device == Device::flex() {
+            return Ok(self.send(batch));
+        }
+        self.scheduler.step("copy", number, || Ok(self.send(batch)))
+    }
+
+    fn send(&self, batch: &mut Batch) -> Tensor<4> {
         let images = std::mem::take(&mut batch.images);
         Tensor::from_data(TensorData::new(images, batch.shape), &self.device)
     }
@@ -184,33 +194,37 @@ impl Feed {
         change: Option<Change>,
     ) -> Result<Lane<Passed>> {
         let (feed, network) = (self.clone(), network.clone());
-        let upload = move |mut batch: Batch| {
-            let images = feed.upload(&mut batch);
-            (batch, images)
-        };
-        let forward = move |(batch, images): (Batch, Tensor<4>)| {
+        let forward = move |batch: Batch, images: Tensor<4>| {
             let images = match change {
                 Some(change) => change(images),
                 None => images,
             };
             let features = network.features(images);
-            Passed {
+            Ok(Passed {
                 logits: network.head().forward(features.clone()),
                 features,
                 rows: batch.rows,
                 labels: batch.labels,
-            }
+            })
         };
         let batches = self.batches(rows, batch, None, 0, 0)?;
-        let uploaded = batches.map(move |batch| batch.map(&upload));
         if self.device == Device::flex() {
             // Nothing is copied, and there is nothing to overlap.
-            let passed = uploaded.map(move |item| item.map(&forward));
-            return self.scheduler.lane("features", passed);
+            return self
+                .scheduler
+                .through("features", batches, move |_, mut batch| {
+                    let images = feed.send(&mut batch);
+                    forward(batch, images)
+                });
         }
-        let uploaded = self.scheduler.lane("copy", uploaded)?;
-        let passed = uploaded.map(move |item| item.map(&forward));
-        self.scheduler.lane("features", passed)
+        let sent = self
+            .scheduler
+            .through("copy", batches, move |_, mut batch| {
+                let images = feed.send(&mut batch);
+                Ok((batch, images))
+            })?;
+        let pass = move |_, (batch, images)| forward(batch, images);
+        self.scheduler.through("features", sent, pass)
     }
 
     /// Rows of a pass on a device with memory of its own.

@@ -14,10 +14,12 @@
 //! ```
 
 mod network;
+mod run;
 
 use std::collections::BTreeMap;
 
 pub use network::network_page;
+pub use run::run_page;
 
 use super::format::{self, Notation, escape};
 use super::head::HeadReport;
@@ -80,6 +82,7 @@ tbody .paper th{padding-left:14px}
 .charts.pairwise{grid-template-columns:repeat(auto-fit,minmax(min(340px,100%),400px));gap:28px 48px}
 figure{margin:0;max-width:440px;break-inside:avoid}
 figure.wide{max-width:680px;margin:18px 0 0}
+figure.timeline{min-width:680px;max-width:1080px;margin:18px 0 0}
 .key{max-width:none;display:flex;flex-wrap:wrap;gap:4px 22px;margin:10px 0 0;font-size:13px;color:var(--ink-3)}
 .key span::before{content:\"\";display:inline-block;width:8px;height:8px;margin-right:8px;border-radius:50%;\
 background:var(--c1);vertical-align:0}

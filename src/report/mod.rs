@@ -1,10 +1,10 @@
 //! Reports: what a run found, for a terminal, for a browser and for another program.
 //!
 //! The last stage of the flow. It takes numbers that the earlier stages have already worked out, holds them in
-//! plain types ([`Table`], [`NetworkReport`], [`HeadReport`]) and renders those into strings. It opens no file: the caller writes
+//! plain types ([`Table`], [`NetworkReport`], [`RunReport`], [`HeadReport`]) and renders those into strings. It opens no file: the caller writes
 //! the string under a temporary name and renames it, so a killed run never leaves half a report.
 //!
-//! - [`table`], [`network`], [`head`] and [`sums`] are the data, each with its JSON form;
+//! - [`table`], [`network`], [`head`] and [`sums`] are the data, each with its JSON form, and [`single`] that of one run;
 //! - [`terminal`] and [`HeadReport::to_text`] write for a terminal;
 //! - [`svg`] draws the charts and [`html`] sets them into one self-contained page;
 //! - [`paper`] holds the published values that stand beside ours.
@@ -32,6 +32,7 @@ pub mod head;
 pub mod html;
 pub mod network;
 pub mod paper;
+pub mod single;
 pub mod sums;
 pub mod svg;
 pub mod table;
@@ -44,6 +45,7 @@ pub use head::{
     Accuracy, Change, Conditioning, HeadReport, Phase, Premise, RowCounts, Verification,
 };
 pub use network::{AccuracyCurve, Detail, Entropies, NetworkReport, Tuning};
+pub use single::RunReport;
 pub use sums::{PartReport, SumsReport};
 pub use table::{Curve, Metric, NOISE_FLOOR, PRETRAINED, RETRAIN, Row, ScenarioTable, Stat, Table};
 pub use terminal::Style;

@@ -1,7 +1,8 @@
 //! Small charts as inline SVG, written by hand.
 //!
-//! Three kinds cover the reports: [`DotChart`] (methods against one metric, ours and the paper's, as dots or as bars),
-//! [`LineChart`] (the path of an iterative method, the outline of a histogram) and [`TimeBar`] (wall time by phase). Each renders to one `<svg>` element
+//! Four kinds cover the reports: [`DotChart`] (methods against one metric, ours and the paper's, as dots or as bars),
+//! [`LineChart`] (the path of an iterative method, the outline of a histogram), [`TimeBar`] (wall time by phase) and
+//! [`Timeline`] (what ran when, on which lane). Each renders to one `<svg>` element
 //! whose classes are styled by [`CSS`]; that uses the page's CSS variables, so dark mode and print need no second
 //! drawing. Marks carry a `<title>` with the number they stand for.
 //!
@@ -159,6 +160,32 @@ pub struct TimeBar {
     pub title: String,
     /// Names and seconds, in order.
     pub parts: Vec<(String, f64)>,
+}
+
+/// Lanes over time: one line each, drawn where the lane was at work.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Timeline {
+    /// What it is, for those who cannot see it.
+    pub title: String,
+    /// Where the axis ends.
+    pub seconds: f64,
+    /// From the top.
+    pub lanes: Vec<TimelineLane>,
+}
+
+/// One line of a [`Timeline`].
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct TimelineLane {
+    /// The name at its left.
+    pub name: String,
+    /// Percent of the time in which it was at work.
+    pub share: f64,
+    /// Items it made.
+    pub items: u64,
+    /// From and to, in seconds.
+    pub spans: Vec<(f64, f64)>,
+    /// Drawn in the accent colour.
+    pub emphasis: bool,
 }
 
 /// An axis between two pixels.
@@ -813,6 +840,77 @@ impl TimeBar {
     }
 }
 
+impl Timeline {
+    /// The chart as one `<svg>` element.
+    pub fn render(&self) -> String {
+        const WIDTH: f64 = 1000.0;
+        const TOP: f64 = 22.0;
+        const ROW: f64 = 30.0;
+        const BAR: f64 = 16.0;
+        /// The columns at the right end here.
+        const BUSY: f64 = WIDTH - 76.0;
+        const ITEMS: f64 = WIDTH - 4.0;
+        let longest = self.lanes.iter().map(|lane| text_width(&lane.name));
+        let left = longest.fold(40.0, f64::max).min(126.0) + 14.0;
+        let right = BUSY - 52.0;
+        let bottom = TOP + ROW * self.lanes.len().max(1) as f64;
+        let mut canvas = Canvas::new(WIDTH, bottom + 24.0, &self.summary());
+        canvas.text(BUSY, 11.0, "end", "small", "busy");
+        canvas.text(ITEMS, 11.0, "end", "small", "items");
+        let axis = Axis::fit(Scale::Linear, &[0.0, self.seconds], left, right);
+        for (x, label) in axis.ticks(((right - left) / 80.0) as usize) {
+            canvas.line(x, TOP - 4.0, x, bottom, "grid");
+            let label = format!("{label} s");
+            canvas.text(x, bottom + 16.0, "middle", "small", &label);
+        }
+        for (i, lane) in self.lanes.iter().enumerate() {
+            let middle = TOP + ROW * (i as f64 + 0.5);
+            let class = if lane.emphasis { "strong" } else { "name" };
+            let name = fit_text(&lane.name, left - 10.0);
+            canvas.text(0.0, middle + 4.0, "start", class, &name);
+            canvas.line(left, middle, right, middle, "row");
+            let share = match lane.share.is_finite() {
+                true if lane.share < 9.95 => format!("{:.1} %", lane.share),
+                true => format!("{:.0} %", lane.share),
+                false => String::new(),
+            };
+            canvas.text(BUSY, middle + 4.0, "end", class, &share);
+            let items = format::count(lane.items as usize);
+            canvas.text(ITEMS, middle + 4.0, "end", class, &items);
+            // One element a lane: there may be a thousand spans.
+            let mut path = String::new();
+            for &(from, to) in &lane.spans {
+                let (Some(from), Some(to)) = (axis.at(from), axis.at(to)) else {
+                    continue;
+                };
+                // What is there can be seen, and stays inside.
+                let width = (to - from).max(0.8).min(right - from);
+                if width > 0.0 {
+                    let (y, width) = (px(middle - BAR / 2.0), px(width));
+                    let _ = write!(path, "M{} {y}h{width}v{}h-{width}z", px(from), px(BAR));
+                }
+            }
+            if !path.is_empty() {
+                let _ = write!(
+                    canvas.out,
+                    "<path d=\"{path}\" class=\"f{}\"><title>{}: {share} busy</title></path>",
+                    usize::from(!lane.emphasis),
+                    format::escape(&name)
+                );
+            }
+        }
+        canvas.finish()
+    }
+
+    fn summary(&self) -> String {
+        let lanes = self.lanes.iter();
+        let parts: Vec<String> = lanes
+            .map(|lane| format!("{} {:.0} % busy", lane.name, lane.share))
+            .collect();
+        format!("{}: {}", self.title, parts.join(", "))
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -851,6 +949,21 @@ mod tests {
                 "x" | "x1" | "x2" | "cx" | "width" => inside(value, width),
                 "y" | "y1" | "y2" | "cy" | "height" => inside(value, height),
                 "r" => inside(value, 10.0),
+                // Bars, as M x y h width v height h -width z.
+                "d" => value.split_terminator('z').all(|bar| {
+                    let (x, rest) = bar.strip_prefix('M').unwrap().split_once(' ').unwrap();
+                    let parts: Vec<&str> = rest.split(['h', 'v']).collect();
+                    let [y, long, high, back] = parts[..] else {
+                        return false;
+                    };
+                    let end = x.parse::<f64>().unwrap() + long.parse::<f64>().unwrap();
+                    let low = y.parse::<f64>().unwrap() + high.parse::<f64>().unwrap();
+                    inside(x, width)
+                        && end <= width
+                        && inside(y, height)
+                        && low <= height
+                        && back.strip_prefix('-') == Some(long)
+                }),
                 "points" => value.split(' ').all(|point| {
                     let (x, y) = point.split_once(',').unwrap();
                     inside(x, width) && inside(y, height)
@@ -950,6 +1063,21 @@ mod tests {
             parts in proptest::collection::vec((label(), number()), 0..12),
         ) {
             check(&TimeBar { title, parts }.render())?;
+        }
+
+        #[test]
+        fn timelines_stay_inside(
+            title in label(),
+            seconds in number(),
+            lanes in proptest::collection::vec(
+                (label(), number(), any::<u64>(), proptest::collection::vec((number(), number()), 0..6), any::<bool>()),
+                0..8,
+            ),
+        ) {
+            let lanes = lanes.into_iter().map(|(name, share, items, spans, emphasis)| TimelineLane {
+                name, share, items, spans, emphasis,
+            });
+            check(&Timeline { title, seconds, lanes: lanes.collect() }.render())?;
         }
 
         #[test]

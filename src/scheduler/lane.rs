@@ -3,17 +3,20 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::{Scheduler, panicked};
+use super::{Scheduler, Trace, panicked};
 use crate::error::{Error, Result};
 
 /// How long a lane that was told to stop is waited for before it is left to itself.
 const GRACE: Duration = Duration::from_millis(500);
+
+/// The same for one who was told to stop himself, and is being waited for.
+const SHORT_GRACE: Duration = Duration::from_millis(100);
 
 /// How often one who waits for an item looks whether it is still wanted.
 const TICK: Duration = Duration::from_millis(20);
@@ -22,25 +25,143 @@ const TICK: Duration = Duration::from_millis(20);
 const POOL_TICK: Duration = Duration::from_micros(100);
 
 /// A lane as others see it.
-struct Post {
+pub(super) struct Post {
     name: &'static str,
     /// Nobody wants any more items.
     stop: AtomicBool,
+    /// Counts everything that happens in it, so that one who waits can tell slow from stuck.
+    pulse: AtomicU64,
+    /// How many more items it may make before one is taken.
+    room: Mutex<usize>,
+    room_changed: Condvar,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
     /// The lane that it is waiting for.
-    waits_for: Mutex<Option<Arc<Post>>>,
+    waits_for: Option<Arc<Post>>,
+    /// The steps of other names that it is in, the innermost last.
+    doing: Vec<&'static str>,
+    /// The lanes that it takes from and those that were made in it: they end with it.
+    below: Vec<Weak<Post>>,
 }
 
 impl Post {
-    fn waits_for(&self) -> MutexGuard<'_, Option<Arc<Self>>> {
-        self.waits_for
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn new(name: &'static str, depth: usize) -> Self {
+        Self {
+            name,
+            stop: AtomicBool::new(false),
+            pulse: AtomicU64::new(0),
+            room: Mutex::new(depth),
+            room_changed: Condvar::new(),
+            state: Mutex::default(),
+        }
     }
 
-    /// The lane that this one is held up by in the end, which may be itself.
+    fn room(&self) -> MutexGuard<'_, usize> {
+        self.room.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until another item may be made; false when none is wanted any more.
+    fn take_room(&self, trace: &Trace) -> bool {
+        let mut room = self.room();
+        if *room == 0 && !self.is_stopped() {
+            let _waiting = trace.wait_for_room(self.name);
+            while *room == 0 && !self.is_stopped() {
+                room = self
+                    .room_changed
+                    .wait(room)
+                    .unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+        *room = room.saturating_sub(1);
+        !self.is_stopped()
+    }
+
+    fn give_room(&self) {
+        *self.room() += 1;
+        self.room_changed.notify_one();
+    }
+
+    /// Another lane ends when this one does.
+    fn keep(&self, other: &Arc<Self>) {
+        let mut state = self.state();
+        state.below.retain(|post| post.strong_count() > 0);
+        state.below.push(Arc::downgrade(other));
+        drop(state);
+        if self.is_stopped() {
+            other.stop();
+        }
+    }
+
+    /// Tells it and all below it that nothing more is wanted, even if it is stuck and cannot tell them itself.
+    fn stop(&self) {
+        {
+            let _room = self.room();
+            self.stop.store(true, Ordering::Release);
+        }
+        self.room_changed.notify_one();
+        let below = std::mem::take(&mut self.state().below);
+        for post in below.iter().filter_map(Weak::upgrade) {
+            post.stop();
+        }
+    }
+
+    fn beat(&self) {
+        self.pulse.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.beat();
+        self.look()
+    }
+
+    fn look(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The lane or step that this one is held up by in the end, which may be itself.
     fn culprit(&self) -> &'static str {
-        let next = self.waits_for().clone();
-        next.map_or(self.name, |other| other.culprit())
+        let state = self.look();
+        let own = state.doing.last().copied().unwrap_or(self.name);
+        let next = state.waits_for.clone();
+        drop(state);
+        next.map_or(own, |other| other.culprit())
+    }
+
+    /// Changes when anything has happened in this lane or in those that it is waiting for.
+    fn pulse(&self) -> (usize, u64) {
+        let next = self.look().waits_for.clone();
+        let (lanes, beats) = next.map_or((0, 0), |other| other.pulse());
+        (
+            lanes + 1,
+            beats.wrapping_add(self.pulse.load(Ordering::Relaxed)),
+        )
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+}
+
+/// A step of another name that the lane of this thread is in.
+pub(super) struct Doing(Option<Arc<Post>>);
+
+/// Begins one; it ends when it is dropped.
+pub(super) fn doing(step: &'static str) -> Doing {
+    let here = HERE.with_borrow(Clone::clone);
+    if let Some(here) = &here {
+        here.state().doing.push(step);
+    }
+    Doing(here)
+}
+
+impl Drop for Doing {
+    fn drop(&mut self) {
+        if let Some(here) = &self.0 {
+            here.state().doing.pop();
+        }
     }
 }
 
@@ -80,6 +201,7 @@ impl<T: Send + 'static> Lane<T> {
     pub(super) fn new(
         scheduler: &Scheduler,
         name: &'static str,
+        below: Option<&Arc<Post>>,
         source: impl Iterator<Item = Result<T>> + Send + 'static,
     ) -> Result<Self> {
         let noted = Noted {
@@ -88,15 +210,16 @@ impl<T: Send + 'static> Lane<T> {
             number: 0,
             source,
         };
-        let post = Arc::new(Post {
-            name,
-            stop: AtomicBool::new(false),
-            waits_for: Mutex::new(None),
-        });
-        let inner = match scheduler.depth.checked_sub(1) {
-            None => Inner::Here(Box::new(noted)),
-            // The thread holds one finished item while it waits for room, so the queue holds one fewer.
-            Some(queued) => Inner::Thread(spawn(noted, queued, post.clone())?),
+        let post = Arc::new(Post::new(name, scheduler.depth));
+        if let Some(below) = below {
+            post.keep(below);
+        }
+        if let Some(here) = HERE.with_borrow(Clone::clone) {
+            here.keep(&post);
+        }
+        let inner = match scheduler.depth {
+            0 => Inner::Here(Box::new(noted)),
+            _ => Inner::Thread(spawn(noted, post.clone())?),
         };
         Ok(Self {
             scheduler: scheduler.clone(),
@@ -139,22 +262,21 @@ impl<T, S: Iterator<Item = Result<T>>> Iterator for Noted<S> {
 
 fn spawn<T: Send + 'static, S: Iterator<Item = Result<T>> + Send + 'static>(
     mut source: Noted<S>,
-    queued: usize,
     post: Arc<Post>,
 ) -> Result<Thread<T>> {
-    let (sender, items) = sync_channel(queued);
+    // It never holds more than there is room for.
+    let (sender, items) = channel();
     let name = source.name;
     let work = move || {
         HERE.set(Some(post.clone()));
-        while !post.stop.load(Ordering::Acquire) {
+        while post.take_room(&source.scheduler.trace) {
             let Some(item) = source.next() else { break };
+            post.beat();
             let last = item.is_err();
-            let waiting = source.scheduler.trace.wait_for_room(name);
             // An error means that nobody listens any more.
             if sender.send(item).is_err() || last {
                 break;
             }
-            drop(waiting);
         }
     };
     let handle = std::thread::Builder::new()
@@ -168,31 +290,46 @@ fn spawn<T: Send + 'static, S: Iterator<Item = Result<T>> + Send + 'static>(
 }
 
 impl<T> Lane<T> {
-    /// Waits for the next item, for as long as anybody wants it.
-    fn wait(&self) -> Option<Result<T>> {
+    pub(super) fn post(&self) -> &Arc<Post> {
+        &self.post
+    }
+
+    /// The next item if it is there already. There may be none because it is not made yet, or because there are no more.
+    pub fn ready(&mut self) -> Option<Result<T>> {
         let Inner::Thread(Thread { items, .. }) = &self.inner else {
             return None;
         };
-        let here = HERE.with_borrow(Clone::clone);
-        let Some(here) = here else {
-            return self.receive(items, true, &|| self.scheduler.is_cancelled());
+        let item = items.try_recv().ok()?;
+        self.post.give_room();
+        if item.is_err() {
+            self.end();
+        }
+        Some(item)
+    }
+
+    /// Waits for the next item, for as long as anybody wants it.
+    fn wait(&self, here: Option<&Post>) -> Option<Result<T>> {
+        let Inner::Thread(Thread { items, .. }) = &self.inner else {
+            return None;
         };
-        *here.waits_for() = Some(self.post.clone());
-        let _span = self.scheduler.trace.wait_for_input(here.name);
-        let unwanted = || here.stop.load(Ordering::Acquire) || self.scheduler.is_cancelled();
-        // Only the end of the chain loses patience: it sees who is waiting for whom.
-        let item = self.receive(items, false, &unwanted);
-        *here.waits_for() = None;
+        let _span = self.scheduler.trace.wait_for_input();
+        let Some(here) = here else {
+            return self.receive(items, None);
+        };
+        here.state().waits_for = Some(self.post.clone());
+        let item = self.receive(items, Some(here));
+        here.state().waits_for = None;
         item
     }
 
-    fn receive(
-        &self,
-        items: &Receiver<Result<T>>,
-        is_end: bool,
-        unwanted: &dyn Fn() -> bool,
-    ) -> Option<Result<T>> {
-        let (since, patience) = (Instant::now(), self.scheduler.patience);
+    /// Whether nobody wants anything more of the lane that this thread is, or of the run.
+    fn is_unwanted(&self, here: Option<&Post>) -> bool {
+        here.is_some_and(Post::is_stopped) || self.scheduler.is_cancelled()
+    }
+
+    fn receive(&self, items: &Receiver<Result<T>>, here: Option<&Post>) -> Option<Result<T>> {
+        let (mut since, mut pulse) = (Instant::now(), self.post.pulse());
+        let patience = self.scheduler.patience;
         loop {
             // A thread of a pool that waits for what the pool computes lends a hand.
             let helped = rayon::yield_now() == Some(rayon::Yield::Executed);
@@ -204,16 +341,21 @@ impl<T> Lane<T> {
             match items.recv_timeout(tick) {
                 Ok(item) => return Some(item),
                 Err(RecvTimeoutError::Disconnected) => return None,
-                Err(RecvTimeoutError::Timeout) if unwanted() => {
+                Err(RecvTimeoutError::Timeout) if self.is_unwanted(here) => {
                     return Some(Err(Error::Interrupted));
                 }
-                Err(RecvTimeoutError::Timeout) if is_end && since.elapsed() >= patience => {
-                    return Some(Err(Error::Lane {
-                        lane: self.post.culprit().to_owned(),
-                        problem: format!("made nothing for {} s", patience.as_secs_f64()),
-                    }));
-                }
                 Err(RecvTimeoutError::Timeout) => {}
+            }
+            let now = self.post.pulse();
+            if now != pulse {
+                (since, pulse) = (Instant::now(), now);
+            }
+            // Only the end of the chain loses patience: it sees who is waiting for whom.
+            if here.is_none() && since.elapsed() >= patience {
+                return Some(Err(Error::Lane {
+                    lane: self.post.culprit().to_owned(),
+                    problem: format!("made nothing for {} s", patience.as_secs_f64()),
+                }));
             }
         }
     }
@@ -221,17 +363,18 @@ impl<T> Lane<T> {
     /// Asks the thread to stop and waits for it, but not for ever: one that is stuck owns all that it works on, and is
     /// left to end by itself.
     fn end(&mut self) {
-        self.post.stop.store(true, Ordering::Release);
+        self.post.stop();
         let Inner::Thread(Thread { items, handle }) =
             std::mem::replace(&mut self.inner, Inner::Ended)
         else {
             return;
         };
-        // With no receiver the thread cannot send, and stops.
         drop(items);
+        let here = HERE.with_borrow(Clone::clone);
         let asked = Instant::now();
         while !handle.is_finished() {
-            if asked.elapsed() > GRACE {
+            let is_stopped = here.as_deref().is_some_and(Post::is_stopped);
+            if asked.elapsed() > if is_stopped { SHORT_GRACE } else { GRACE } {
                 return;
             }
             std::thread::sleep(Duration::from_micros(200));
@@ -245,16 +388,27 @@ impl<T> Iterator for Lane<T> {
     type Item = Result<T>;
 
     fn next(&mut self) -> Option<Result<T>> {
+        let here = HERE.with_borrow(Clone::clone);
+        if let Some(here) = &here {
+            here.beat();
+        }
         let item = match &mut self.inner {
             Inner::Here(source) => source.next(),
             Inner::Thread(Thread { items, .. }) => match items.try_recv() {
                 Ok(item) => Some(item),
-                Err(_) => self.wait(),
+                Err(_) => self.wait(here.as_deref()),
             },
-            Inner::Ended => None,
+            Inner::Ended => return None,
         };
-        if !matches!(item, Some(Ok(_))) {
-            self.end();
+        // An error is a cause; that nobody wants what was made is only its consequence.
+        let item = match item {
+            Some(Err(error)) => Some(Err(error)),
+            _ if self.is_unwanted(here.as_deref()) => Some(Err(Error::Interrupted)),
+            other => other,
+        };
+        match item {
+            Some(Ok(_)) => self.post.give_room(),
+            _ => self.end(),
         }
         item
     }

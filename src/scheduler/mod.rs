@@ -10,6 +10,10 @@
 //! lanes overlap the work that has one thread, and the ends of the work that has many, without more threads than cores
 //! ever competing for long.
 //!
+//! What fails, fails once: the first error of a chain, or what a panic said, is what its end gets, and by then every lane
+//! has been told to stop. A lane that does not stop is left to itself: it owns all that it works on. Only what the thread
+//! at the end does itself, such as a step of training, cannot be left: it is the caller's own.
+//!
 //! ```
 //! use muso::scheduler::Scheduler;
 //! # fn main() -> muso::Result<()> {
@@ -25,6 +29,7 @@ mod lane;
 mod trace;
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,7 +49,8 @@ pub type Cancelled = dyn Fn() -> bool + Send + Sync;
 pub struct Scheduler {
     /// Items that a lane may be ahead of who takes them; 0 has no threads and does one thing after the other.
     pub depth: usize,
-    /// How long one item of a lane may take. A lane that is stuck, say in a network file system, is given up after that.
+    /// How long nothing may happen in the lanes that an item comes through. A lane that is stuck, say in a network file
+    /// system, is given up after that; one that is slow is not.
     pub patience: Duration,
     /// Where spans are noted.
     pub trace: Trace,
@@ -107,8 +113,8 @@ impl Scheduler {
         }
     }
 
-    /// With something that says when the run is to be given up; a lane that is being waited for then ends in
-    /// [`Error::Interrupted`].
+    /// With something that says when the run is to be given up; the next item of every lane is then
+    /// [`Error::Interrupted`], also where one is being waited for.
     pub fn with_cancelled(self, cancelled: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self {
             cancelled: Some(Arc::new(cancelled)),
@@ -129,11 +135,46 @@ impl Scheduler {
         name: &'static str,
         source: impl Iterator<Item = Result<T>> + Send + 'static,
     ) -> Result<Lane<T>> {
-        Lane::new(self, name, source)
+        Lane::new(self, name, None, source)
     }
 
-    /// To be called before item `number` of a lane that the calling thread is, rather than a [`Lane`].
-    pub fn before(&self, lane: &str, number: u64) -> Result<()> {
+    /// Makes something of each item of a lane ahead of time, in a thread of its own. What it takes from ends with it even
+    /// if `make` is stuck.
+    ///
+    /// # Errors
+    /// If the system has no thread to give.
+    pub fn through<A: Send + 'static, B: Send + 'static>(
+        &self,
+        name: &'static str,
+        lane: Lane<A>,
+        mut make: impl FnMut(u64, A) -> Result<B> + Send + 'static,
+    ) -> Result<Lane<B>> {
+        let below = lane.post().clone();
+        let made = (0..).zip(lane).map(move |(n, item)| make(n, item?));
+        Lane::new(self, name, Some(&below), made)
+    }
+
+    /// Makes item `number` of a lane on the thread that asks for it. It is noted like the items of a [`Lane`], and a
+    /// panic is an error that names the lane; what `work` was changing is then not to be relied on.
+    ///
+    /// # Errors
+    /// Those of `work`, and [`Error::Lane`] for a panic.
+    pub fn step<T>(
+        &self,
+        lane: &'static str,
+        number: u64,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let _doing = lane::doing(lane);
+        let made = catch_unwind(AssertUnwindSafe(|| {
+            self.before(lane, number)?;
+            let _span = self.trace.span(lane, number);
+            work()
+        }));
+        made.unwrap_or_else(|panic| Err(panicked(lane, &*panic)))
+    }
+
+    fn before(&self, lane: &str, number: u64) -> Result<()> {
         self.before.as_ref().map_or(Ok(()), |f| f(lane, number))
     }
 }

@@ -1,6 +1,8 @@
 //! What ran when, on which lane: for Chrome's trace viewer, and summed up.
 
+use std::cell::RefCell;
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -38,8 +40,15 @@ enum Kind {
     Work(u64),
     /// For an item of another lane, within the making of one of its own.
     Input,
+    /// Makes an item of another lane itself, within the making of one of its own.
+    Inner,
     /// For room in the queue.
     Room,
+}
+
+thread_local! {
+    /// The lanes whose items this thread is making, the innermost last.
+    static OPEN: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
 }
 
 impl fmt::Debug for Trace {
@@ -81,28 +90,41 @@ impl Trace {
         self.0.is_some()
     }
 
-    /// Begins item `number` of a lane; it ends when the span is dropped.
+    /// Begins item `number` of a lane; it ends when the span is dropped. Within another span of the same thread, its time
+    /// is not the other's.
     pub fn span(&self, lane: &'static str, number: u64) -> Span {
-        self.begin(lane, Kind::Work(number))
+        let outer = self.is_on().then(|| {
+            OPEN.with_borrow_mut(|open| {
+                let outer = open.last().copied();
+                open.push(lane);
+                outer
+            })
+        });
+        self.begin(lane, Kind::Work(number), outer.flatten())
     }
 
     /// Begins to wait for room in the queue of a lane.
     pub(super) fn wait_for_room(&self, lane: &'static str) -> Span {
-        self.begin(lane, Kind::Room)
+        self.begin(lane, Kind::Room, None)
     }
 
-    /// A lane begins to wait for one that it takes from.
-    pub(super) fn wait_for_input(&self, lane: &'static str) -> Span {
-        self.begin(lane, Kind::Input)
+    /// The lane whose item this thread is making begins to wait for one that it takes from.
+    pub(super) fn wait_for_input(&self) -> Span {
+        match OPEN.with_borrow(|open| open.last().copied()) {
+            Some(lane) => self.begin(lane, Kind::Input, None),
+            None => Span(None, PhantomData),
+        }
     }
 
-    fn begin(&self, lane: &'static str, kind: Kind) -> Span {
-        Span(self.0.as_ref().map(|log| Open {
+    fn begin(&self, lane: &'static str, kind: Kind, outer: Option<&'static str>) -> Span {
+        let open = self.0.as_ref().map(|log| Open {
             log: log.clone(),
             lane,
             kind,
+            outer,
             start: log.now(),
-        }))
+        });
+        Span(open, PhantomData)
     }
 
     /// The trace as Chrome's viewer and Perfetto read it.
@@ -122,6 +144,8 @@ impl Trace {
                 let (name, category) = match event.kind {
                     Kind::Work(number) => (format!("{} {number}", noted.lanes[event.lane]), "work"),
                     Kind::Input => ("waiting for input".to_owned(), "wait"),
+                    // The other lane has it.
+                    Kind::Inner => continue,
                     Kind::Room => ("waiting for room".to_owned(), "wait"),
                 };
                 events.push(json!({
@@ -157,7 +181,10 @@ impl Trace {
                 found
             };
             let items = of(|kind| matches!(kind, Kind::Work(_)));
-            let work = without(&items, &of(|kind| kind == Kind::Input));
+            let work = without(
+                &items,
+                &of(|kind| matches!(kind, Kind::Input | Kind::Inner)),
+            );
             LaneUse {
                 name: (*name).to_owned(),
                 items: items.len() as u64,
@@ -222,12 +249,14 @@ fn merged(intervals: &[(f64, f64)]) -> Vec<(f64, f64)> {
 /// A span in progress; it ends when it is dropped.
 #[must_use = "a span ends when it is dropped"]
 #[derive(Debug)]
-pub struct Span(Option<Open>);
+pub struct Span(Option<Open>, PhantomData<*const ()>);
 
 struct Open {
     log: Arc<Log>,
     lane: &'static str,
     kind: Kind,
+    /// The lane in whose item it is.
+    outer: Option<&'static str>,
     start: f64,
 }
 
@@ -240,26 +269,47 @@ impl fmt::Debug for Open {
 impl Span {
     /// Ends it without a note.
     pub fn discard(mut self) {
-        self.0 = None;
+        if let Some(open) = self.0.take() {
+            open.close();
+        }
+    }
+}
+
+impl Open {
+    /// The thread is no longer at it.
+    fn close(&self) {
+        if matches!(self.kind, Kind::Work(_)) {
+            OPEN.with_borrow_mut(Vec::pop);
+        }
+    }
+}
+
+impl Noted {
+    fn add(&mut self, lane: &'static str, kind: Kind, start: f64, end: f64) {
+        let known = self.lanes.iter().position(|name| *name == lane);
+        let lane = known.unwrap_or_else(|| {
+            self.lanes.push(lane);
+            self.lanes.len() - 1
+        });
+        self.spans.push(Event {
+            lane,
+            kind,
+            start,
+            end,
+        });
     }
 }
 
 impl Drop for Span {
     fn drop(&mut self) {
         let Some(open) = self.0.take() else { return };
+        open.close();
         let end = open.log.now();
         let mut noted = open.log.noted();
-        let known = noted.lanes.iter().position(|name| *name == open.lane);
-        let lane = known.unwrap_or_else(|| {
-            noted.lanes.push(open.lane);
-            noted.lanes.len() - 1
-        });
-        noted.spans.push(Event {
-            lane,
-            kind: open.kind,
-            start: open.start,
-            end,
-        });
+        noted.add(open.lane, open.kind, open.start, end);
+        if let Some(outer) = open.outer {
+            noted.add(outer, Kind::Inner, open.start, end);
+        }
     }
 }
 
@@ -290,6 +340,30 @@ impl Summary {
     pub fn bound(&self) -> Option<&LaneUse> {
         self.lanes.iter().max_by(|a, b| a.busy.total_cmp(&b.busy))
     }
+
+    /// Percent of the time in which a lane was at work.
+    pub fn share(&self, lane: &LaneUse) -> f64 {
+        100.0 * lane.busy / self.seconds.max(f64::MIN_POSITIVE)
+    }
+
+    /// What the run was bounded by, as a sentence.
+    pub fn verdict(&self) -> String {
+        match self.bound() {
+            None => "No lane has run.".to_owned(),
+            Some(bound) => format!(
+                "The lane “{}” was at work for {:.2} of {:.2} s, longer than any other: it bounds the run.",
+                bound.name, bound.busy, self.seconds
+            ),
+        }
+    }
+
+    /// With the lanes in the order of `names`, and those that it does not have after them.
+    pub fn in_order(mut self, names: &[&str]) -> Self {
+        let place = |lane: &LaneUse| names.iter().position(|name| *name == lane.name);
+        self.lanes
+            .sort_by_key(|lane| place(lane).unwrap_or(names.len()));
+        self
+    }
 }
 
 impl fmt::Display for Summary {
@@ -298,13 +372,8 @@ impl fmt::Display for Summary {
             return f.write_str("no lane has run");
         };
         for (i, lane) in self.lanes.iter().enumerate() {
-            let share = 100.0 * lane.busy / self.seconds.max(f64::MIN_POSITIVE);
-            write!(
-                f,
-                "{}{} {share:.0} %",
-                if i == 0 { "" } else { ", " },
-                lane.name
-            )?;
+            let comma = if i == 0 { "" } else { ", " };
+            write!(f, "{comma}{} {:.0} %", lane.name, self.share(lane))?;
         }
         write!(
             f,

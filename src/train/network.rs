@@ -104,6 +104,8 @@ pub struct Session {
     pub step: usize,
     /// Sum of the losses of those steps.
     pub(crate) loss_sum: f64,
+    /// The losses of the last of them, which are not in the sum yet.
+    pub(crate) unread: Vec<Tensor<1>>,
     /// Mean loss over the steps of the last whole epoch.
     pub loss: f64,
 }
@@ -119,6 +121,7 @@ impl Session {
             epoch: 0,
             step: 0,
             loss_sum: 0.0,
+            unread: Vec::new(),
             loss: f64::NAN,
         }
     }
@@ -139,51 +142,14 @@ impl Session {
         after: Option<&mut AfterStep<'_>>,
         watch: &mut dyn Watch,
     ) -> Result<()> {
-        let mut after = after;
-        let batch = self.recipe.batch;
-        let steps = rows.len().div_ceil(batch);
-        let seed = stream(self.seed, self.epoch as u64);
-        let order = shuffled(rows, seed);
-        let last = limit.map_or(steps, |limit| steps.min(self.step + limit));
-        let first = self.step;
-        let mut losses = Vec::new();
-        // One for all steps: it keeps its buffers.
-        let tape = Tape::default();
-        let augment = self.recipe.augment;
-        for item in feed.batches(order, batch, augment, stream(seed, 1), first)? {
-            if self.step == last {
-                break;
-            }
-            let mut item = item?;
-            watch.before_step(&item)?;
-            let number = (self.epoch * steps + self.step) as u64;
-            feed.scheduler.before("train", number)?;
-            let _span = feed.scheduler.trace.span("train", number);
-            let images = feed.upload(&mut item);
-            let (value, gradients, statistics) =
-                gradients(&self.network, images, &item, &mut *loss, true, &tape);
-            let rate = self
-                .recipe
-                .rate(self.epoch as f64 + self.step as f64 / steps as f64);
-            let mut weights = self
-                .optimizer
-                .step(params::weights(&self.network), gradients, rate);
-            if let Some(after) = after.as_mut() {
-                weights = after(&mut self.optimizer, weights);
-            }
-            let network = params::with_weights(self.network.clone(), weights);
-            self.network = network.with_statistics(statistics);
-            losses.push(value);
-            self.step += 1;
-            let done = self.epoch * rows.len() + (self.step * batch).min(rows.len());
-            // Reading a loss waits for the device, so several are read at a time.
-            if losses.len() == 16 || self.step == last {
-                self.add_up(&mut losses, steps)?;
-            }
-            if !watch.rows(done as u64, (self.recipe.epochs * rows.len()) as u64) {
-                self.add_up(&mut losses, steps)?;
-                return Err(Error::Interrupted);
-            }
+        let steps = rows.len().div_ceil(self.recipe.batch);
+        let outcome = self.descend(feed, rows, limit, loss, after, watch);
+        // Whatever ended it, the losses of the steps that were done belong to them: they may be saved.
+        let numbers = self.add_up(steps);
+        match outcome {
+            Err(Error::Interrupted) => numbers.and(Err(Error::Interrupted))?,
+            Err(error) => return Err(error),
+            Ok(()) => numbers?,
         }
         if self.step == steps {
             // The loss is from before the last step, which may have been one too many.
@@ -200,9 +166,65 @@ impl Session {
         Ok(())
     }
 
-    /// Adds losses to the sum, one after the other, and finds out whether they are still numbers.
-    fn add_up(&mut self, losses: &mut Vec<Tensor<1>>, steps: usize) -> Result<()> {
-        for loss in losses.drain(..) {
+    /// The steps of [`Session::advance`]. Some of their losses may be unread when it ends.
+    fn descend(
+        &mut self,
+        feed: &Feed,
+        rows: &[usize],
+        limit: Option<usize>,
+        loss: &mut dyn FnMut(&Step<'_>) -> Tensor<1>,
+        mut after: Option<&mut AfterStep<'_>>,
+        watch: &mut dyn Watch,
+    ) -> Result<()> {
+        let batch = self.recipe.batch;
+        let steps = rows.len().div_ceil(batch);
+        let seed = stream(self.seed, self.epoch as u64);
+        let order = shuffled(rows, seed);
+        let last = limit.map_or(steps, |limit| steps.min(self.step + limit));
+        // One for all steps: it keeps its buffers.
+        let tape = Tape::default();
+        let augment = self.recipe.augment;
+        for item in feed.batches(order, batch, augment, stream(seed, 1), self.step)? {
+            let mut item = item?;
+            if self.step == last {
+                break;
+            }
+            watch.before_step(&item)?;
+            let number = (self.epoch * steps + self.step) as u64;
+            let value = feed.scheduler.step("train", number, || {
+                let images = feed.upload(&mut item, number)?;
+                let (value, gradients, statistics) =
+                    gradients(&self.network, images, &item, &mut *loss, true, &tape);
+                let rate = self
+                    .recipe
+                    .rate(self.epoch as f64 + self.step as f64 / steps as f64);
+                let mut weights =
+                    self.optimizer
+                        .step(params::weights(&self.network), gradients, rate);
+                if let Some(after) = after.as_mut() {
+                    weights = after(&mut self.optimizer, weights);
+                }
+                let network = params::with_weights(self.network.clone(), weights);
+                self.network = network.with_statistics(statistics);
+                Ok(value)
+            })?;
+            self.unread.push(value);
+            self.step += 1;
+            let done = self.epoch * rows.len() + (self.step * batch).min(rows.len());
+            // Reading a loss waits for the device, so several are read at a time.
+            if self.unread.len() == 16 || self.step == last {
+                self.add_up(steps)?;
+            }
+            if !watch.rows(done as u64, (self.recipe.epochs * rows.len()) as u64) {
+                return Err(Error::Interrupted);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds unread losses to the sum, one after the other, and finds out whether they are still numbers.
+    fn add_up(&mut self, steps: usize) -> Result<()> {
+        for loss in self.unread.drain(..) {
             self.loss_sum += f64::from(loss.into_scalar::<f32>());
         }
         if self.loss_sum.is_finite() {

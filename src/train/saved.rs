@@ -131,6 +131,7 @@ impl Session {
             epoch: place.epoch,
             step: place.step,
             loss_sum: place.loss_sum,
+            unread: Vec::new(),
             loss: place.loss.unwrap_or(f64::NAN),
         })
     }

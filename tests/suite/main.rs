@@ -10,6 +10,8 @@ mod layout;
 #[cfg(feature = "nn")]
 mod networks;
 mod parsers;
+#[cfg(feature = "nn")]
+mod scheduler;
 mod support;
 mod table1;
 mod theory;

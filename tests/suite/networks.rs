@@ -17,13 +17,12 @@ use muso::models::{Architecture, Mode, Network, NetworkConfig, params};
 use muso::pipeline::networks::config::{Config, EarlyStop};
 use muso::pipeline::networks::experiment::Bench;
 use muso::pipeline::networks::folder::Folder;
-use muso::progress::Progress;
 use muso::scheduler::Scheduler;
 use muso::train::{Recipe, RowTargets, Rule, Schedule, Session, Watch};
 use muso::{Error, Result};
 use tempfile::TempDir;
 
-use crate::support::gaussian;
+use crate::support::{StopAt, files, gaussian};
 
 const CLASSES: usize = 3;
 const ROWS: usize = 60;
@@ -507,29 +506,6 @@ fn bench(network: NetworkConfig) -> Bench {
         test: feed(images(20, 2)),
         network,
     }
-}
-
-/// Stops at the n-th report.
-struct StopAt(u64);
-
-impl Progress for StopAt {
-    fn at(&mut self, _: &str, _: u64, _: u64) -> bool {
-        self.0 = self.0.saturating_sub(1);
-        self.0 > 0
-    }
-}
-
-fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
-    let mut found: Vec<(String, Vec<u8>)> = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| {
-            let path = entry.unwrap().path();
-            let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            (name, std::fs::read(&path).unwrap())
-        })
-        .collect();
-    found.sort();
-    found
 }
 
 #[test]

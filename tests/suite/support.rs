@@ -1,6 +1,9 @@
 //! What several test modules share: seeded matrices and plain f64 references that owe nothing to the engine.
 
+use std::path::Path;
+
 use muso::engine::{CpuEngine, Matrix};
+use muso::progress::Progress;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
@@ -72,4 +75,28 @@ pub(crate) fn gauss_solve(a: &Matrix, b: &Matrix) -> Matrix {
 
 pub(crate) fn identity(n: usize) -> Matrix {
     Matrix::from_fn(n, n, |i, j| f64::from(u8::from(i == j)))
+}
+
+/// Stops at the n-th report.
+pub(crate) struct StopAt(pub(crate) u64);
+
+impl Progress for StopAt {
+    fn at(&mut self, _: &str, _: u64, _: u64) -> bool {
+        self.0 = self.0.saturating_sub(1);
+        self.0 > 0
+    }
+}
+
+/// The files of a folder with their bytes, by name.
+pub(crate) fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut found: Vec<(String, Vec<u8>)> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            (name, std::fs::read(&path).unwrap())
+        })
+        .collect();
+    found.sort();
+    found
 }

@@ -176,8 +176,9 @@ impl Labels {
         for (number, passed) in (0..).zip(self.feed.pass(network, rows, None)?) {
             let passed = passed?;
             done += passed.rows.len() as u64;
-            let _span = self.feed.scheduler.trace.span("gram", number);
-            builder.update(&passed.features, Targets::None)?;
+            self.feed.scheduler.step("gram", number, || {
+                builder.update(&passed.features, Targets::None)
+            })?;
             check(progress, "extracting features", done, rows.len() as u64)?;
         }
         builder.finish()
@@ -195,10 +196,10 @@ impl Labels {
         // The lane is ahead by some batches when the weights are there.
         let forgotten = self.feed.pass(network, &self.forget, None)?;
         let ridge = self.settings.ridge.at(part);
-        let solving = self.feed.scheduler.trace.span("solve", update);
-        let projector = Projector::new(&self.engine, gram, ridge)?;
-        let (optimal, _) = projector.optimal_weights(&self.trained, &self.initial)?;
-        drop(solving);
+        let (optimal, _) = self.feed.scheduler.step("solve", update, || {
+            let projector = Projector::new(&self.engine, gram, ridge)?;
+            projector.optimal_weights(&self.trained, &self.initial)
+        })?;
         let weights = optimal.zip(&self.trained, |a, b| a + b);
         let outputs = self.project(forgotten, &weights, progress)?;
         Ok(outputs.zip(&self.reference, |output, known| output - known))
@@ -238,7 +239,9 @@ impl Labels {
     ) -> Result<Pending> {
         let scheduler = &self.feed.scheduler;
         if scheduler.depth == 0 {
-            let outputs = self.outputs(network, at, &mut Beside(watch))?;
+            let outputs = scheduler.step("labels", at.0, || {
+                self.outputs(network, at, &mut Beside(watch))
+            })?;
             return Ok(Pending::Here(Some(outputs)));
         }
         let (labels, network) = (self.clone(), network.clone());
@@ -254,6 +257,16 @@ enum Pending {
 }
 
 impl Pending {
+    /// Whether they could be computed, if that is known by now.
+    fn check(&mut self) -> Result<()> {
+        if let Self::Lane(lane) = self
+            && let Some(outputs) = lane.ready()
+        {
+            *self = Self::Here(Some(outputs?));
+        }
+        Ok(())
+    }
+
     /// Waits for them; there are none the second time.
     fn take(&mut self) -> Result<Option<Matrix>> {
         match self {
@@ -294,6 +307,7 @@ struct Gate<'a> {
     watch: &'a mut dyn Watch,
     labels: &'a Relabelled<'a>,
     pending: &'a mut Pending,
+    late: Option<&'a mut Pending>,
     forgotten: &'a HashSet<usize>,
 }
 
@@ -307,6 +321,9 @@ impl Watch for Gate<'_> {
     }
 
     fn before_step(&mut self, batch: &Batch) -> Result<()> {
+        // There is no use in going on without labels that will never be there.
+        self.pending.check()?;
+        self.late.as_mut().map_or(Ok(()), |late| late.check())?;
         if batch.rows.iter().any(|row| self.forgotten.contains(row)) {
             self.labels.set_when_done(self.pending)?;
         }
@@ -406,7 +423,15 @@ impl Method for Muso {
         while !session.is_finished() {
             let part = (session.epoch * steps + session.step) as f64
                 / (session.recipe.epochs * steps) as f64;
-            let mut pending = labels.start(&session.network, (update, part), watch)?;
+            let left = steps - session.step;
+            let is_last = session.epoch + 1 == session.recipe.epochs
+                && self.every.is_none_or(|every| every >= left);
+            // Labels that are put to use an update late are of no use after the last.
+            let mut pending = if is_last && late.is_some() {
+                Pending::Here(None)
+            } else {
+                labels.start(&session.network, (update, part), watch)?
+            };
             if self.staleness > 0 {
                 // The first labels have none before them to stand in.
                 let mut due = match late.take() {
@@ -421,6 +446,7 @@ impl Method for Muso {
                 watch: &mut *watch,
                 labels: &relabelled,
                 pending: &mut pending,
+                late: late.as_mut(),
                 forgotten: &forgotten,
             };
             let mut loss = |step: &Step<'_>| relabelled.targets.borrow().loss(step);

@@ -115,16 +115,15 @@ impl MusoS {
         watch: &mut dyn Watch,
     ) -> Result<Vec<Vec<f32>>> {
         let retained = task.feed.extract(source, task.retain, &mut Beside(watch))?;
-        let form = TargetForm::fit(
-            task.engine,
-            retained.feature_rows(),
-            &task.feed.labels(task.retain),
-            task.classes,
-            &TargetParams {
-                relative_ridge: self.relative_ridge,
-                balance: self.balance,
-            },
-        )?;
+        let params = TargetParams {
+            relative_ridge: self.relative_ridge,
+            balance: self.balance,
+        };
+        let form = task.feed.scheduler.step("solve", 0, || {
+            let classes = task.feed.labels(task.retain);
+            let rows = retained.feature_rows();
+            TargetForm::fit(task.engine, rows, &classes, task.classes, &params)
+        })?;
         let sharpness =
             self.sharpen * form.sharpness_of(self.entropy_beside_the_rows(task, watch)?);
         let forgotten = task.feed.extract(source, task.forget, &mut Beside(watch))?;
@@ -171,7 +170,9 @@ impl Method for MusoS {
     fn unlearn(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network> {
         let source = self.source(task, watch)?;
         let mut targets = task.targets();
-        for (&row, distribution) in task.forget.iter().zip(self.labels(task, &source, watch)?) {
+        let scheduler = &task.feed.scheduler;
+        let labels = scheduler.step("labels", 0, || self.labels(task, &source, watch))?;
+        for (&row, distribution) in task.forget.iter().zip(labels) {
             targets.set_distribution(row, distribution);
         }
         let mut rows = task.retain.to_vec();

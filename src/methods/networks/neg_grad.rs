@@ -1,5 +1,7 @@
 //! Down on what stays, up on what goes.
 
+use std::cell::RefCell;
+
 use muso_models::burn::tensor::Tensor;
 use muso_models::{Mode, Network};
 use serde::{Deserialize, Serialize};
@@ -56,8 +58,34 @@ impl Rounds<'_> {
             .batches(rows, now, None, 0, 0)?
             .next()
             .expect("there is at least one row")?;
-        let images = direct.upload(&mut batch);
+        let images = direct.upload(&mut batch, 0)?;
         Ok((batch, images))
+    }
+}
+
+/// Draws the forgotten rows of a step before it: a loss cannot fail, and one that goes on without them is not this one.
+struct Drawing<'a> {
+    watch: &'a mut dyn Watch,
+    rounds: &'a mut Rounds<'a>,
+    drawn: &'a RefCell<Option<(Batch, Tensor<4>)>>,
+}
+
+impl Watch for Drawing<'_> {
+    fn rows(&mut self, done: u64, total: u64) -> bool {
+        self.watch.rows(done, total)
+    }
+
+    fn other(&mut self, phase: &str, done: u64, total: u64) -> bool {
+        self.watch.other(phase, done, total)
+    }
+
+    fn before_step(&mut self, batch: &Batch) -> Result<()> {
+        *self.drawn.borrow_mut() = Some(self.rounds.next()?);
+        self.watch.before_step(batch)
+    }
+
+    fn epoch(&mut self, session: &Session) -> Result<()> {
+        self.watch.epoch(session)
     }
 }
 
@@ -85,31 +113,23 @@ impl Method for NegGrad {
             round: 0,
             rest: Vec::new(),
         };
-        let mut failure = None;
+        let drawn = RefCell::new(None);
+        let mut watch = Drawing {
+            watch,
+            rounds: &mut rounds,
+            drawn: &drawn,
+        };
         let seed = stream(task.seed, 0x4E67);
         let mut session = Session::new(task.original.clone(), self.recipe.clone(), seed);
-        while !session.is_finished() {
-            let mut loss = |step: &crate::train::Step<'_>| {
-                let down = targets.loss(step) * self.retain_weight;
-                match rounds.next() {
-                    Ok((batch, images)) => {
-                        // The forgotten rows pass with the running statistics: their own must not be remembered.
-                        let logits = step.logits_of(images, Mode::Eval);
-                        let wanted = targets.of(&batch.rows, &logits.device());
-                        down - cross_entropy(logits, wanted) * (1.0 - self.retain_weight)
-                    }
-                    Err(error) => {
-                        failure.get_or_insert(error);
-                        down
-                    }
-                }
-            };
-            session.advance(task.feed, task.retain, None, &mut loss, None, watch)?;
-            if let Some(error) = failure.take() {
-                return Err(error);
-            }
-            watch.epoch(&session)?;
-        }
+        let mut loss = |step: &crate::train::Step<'_>| {
+            let down = targets.loss(step) * self.retain_weight;
+            let (batch, images) = drawn.take().expect("a batch is drawn before every step");
+            // The forgotten rows pass with the running statistics: their own must not be remembered.
+            let logits = step.logits_of(images, Mode::Eval);
+            let wanted = targets.of(&batch.rows, &logits.device());
+            down - cross_entropy(logits, wanted) * (1.0 - self.retain_weight)
+        };
+        session.run(task.feed, task.retain, &mut loss, &mut watch)?;
         Ok(session.network)
     }
 }

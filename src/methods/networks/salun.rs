@@ -42,9 +42,10 @@ impl Salun {
         let tape = Tape::default();
         let mut sums: Vec<Vec<f32>> = Vec::new();
         let rows = task.forget.to_vec();
-        for batch in task.feed.batches(rows, self.recipe.batch, None, 0, 0)? {
+        let batches = task.feed.batches(rows, self.recipe.batch, None, 0, 0)?;
+        for (number, batch) in (0..).zip(batches) {
             let mut batch = batch?;
-            let images = task.feed.upload(&mut batch);
+            let images = task.feed.upload(&mut batch, number)?;
             let mut loss = |step: &crate::train::Step<'_>| targets.loss(step);
             let (_, found, _) = gradients(task.original, images, &batch, &mut loss, false, &tape);
             let found: Vec<Vec<f32>> = found.into_iter().map(host).collect();

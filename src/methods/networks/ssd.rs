@@ -41,12 +41,12 @@ impl Ssd {
         let targets = task.targets();
         let tape = Tape::default();
         let mut sums: Vec<Tensor<1>> = Vec::new();
-        let mut batches = 0;
+        let mut batches: u64 = 0;
         let mut done = 0;
         for batch in task.feed.batches(rows.to_vec(), self.batch, None, 0, 0)? {
             let mut batch = batch?;
             done += batch.rows.len();
-            let images = task.feed.upload(&mut batch);
+            let images = task.feed.upload(&mut batch, batches)?;
             let mut loss = |step: &Step<'_>| targets.loss(step);
             let (_, found, _) = gradients(task.original, images, &batch, &mut loss, false, &tape);
             let squares = found.into_iter().map(|g| g.clone() * g);
@@ -63,10 +63,7 @@ impl Ssd {
                 return Err(Error::Interrupted);
             }
         }
-        Ok(sums
-            .into_iter()
-            .map(|sum| sum / f64::from(batches))
-            .collect())
+        Ok(sums.into_iter().map(|sum| sum / batches as f64).collect())
     }
 }
 

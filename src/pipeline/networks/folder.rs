@@ -129,7 +129,7 @@ impl Folder {
         bench: &Bench,
         progress: &mut dyn Progress,
     ) -> Result<Network> {
-        if self.file(MODEL).exists() {
+        if self.is_finished() {
             return Err(Error::format(
                 &self.path,
                 "the run is finished (it has model.safetensors)",
@@ -168,24 +168,31 @@ impl Folder {
         let keep = config.snapshot_epochs();
         let patience = config.early_stop.as_ref().map(|stop| stop.patience);
         let mut watch = Reporting(progress);
-        while !session.is_finished() && !stale(&log, patience) {
-            let mut loss = |step: &crate::train::Step<'_>| targets.loss(step);
-            let outcome = session.advance(&bench.train, &rows, None, &mut loss, None, &mut watch);
+        let mut epoch = |session: &mut Session, trained: usize| {
+            // A run may have been stopped between an epoch and what is measured after it.
+            if session.epoch == trained {
+                let mut loss = |step: &crate::train::Step<'_>| targets.loss(step);
+                session.advance(&bench.train, &rows, None, &mut loss, None, &mut watch)?;
+            }
+            match &held_out[..] {
+                [] => Ok(None),
+                rows => bench
+                    .accuracy(&bench.train, &session.network, rows, &mut ())
+                    .map(Some),
+            }
+        };
+        while log.len() < session.epoch || !session.is_finished() && !stale(&log, patience) {
+            let outcome = epoch(&mut session, log.len());
             if let Err(Error::Interrupted) = outcome {
                 self.save(&session, &log, &make)?;
                 return Err(Error::Paused {
                     folder: self.path.clone(),
                 });
             }
-            outcome?;
-            let validation = match &held_out[..] {
-                [] => None,
-                rows => Some(bench.accuracy(&bench.train, &session.network, rows, &mut ())?),
-            };
             log.push(Line {
                 epoch: session.epoch,
                 loss: session.loss,
-                validation,
+                validation: outcome?,
             });
             if keep.contains(&session.epoch) {
                 let name = self.snapshot(session.epoch);
@@ -205,13 +212,31 @@ impl Folder {
             None => session.network,
         };
         self.write_network(MODEL, &network, &make)?;
+        self.tidy()?;
+        Ok(network)
+    }
+
+    /// Whether the trained network is there.
+    pub fn is_finished(&self) -> bool {
+        self.file(MODEL).exists()
+    }
+
+    /// Removes what only an unfinished run needs.
+    fn tidy(&self) -> Result<()> {
         for done in [SESSION, BEST] {
             let path = self.file(done);
             if path.exists() {
                 fs::remove_file(&path).map_err(|e| Error::io(&path, "remove", e))?;
             }
         }
-        Ok(network)
+        Ok(())
+    }
+
+    /// The trained network of a run that may have been stopped right after it was written.
+    pub(super) fn finished_model(&self, bench: &Bench) -> Result<Network> {
+        let model = load_into(bench.initial(0)?, &self.file(MODEL))?;
+        self.tidy()?;
+        Ok(model)
     }
 
     fn save(&self, session: &Session, log: &[Line], make: &str) -> Result<()> {

@@ -17,6 +17,8 @@ use crate::error::{Error, Result};
 use crate::evaluate::{Mia, Outputs, Scores, avg_gap};
 use crate::methods::networks::{Method, Retrain, Snapshot, Task, find};
 use crate::progress::Progress;
+use crate::report::{RunReport, html};
+use crate::scheduler::Summary;
 use crate::train::Watch;
 
 /// How a training run ended.
@@ -48,7 +50,10 @@ impl TrainReport {
     }
 }
 
-/// Trains into a folder.
+/// Trains into a folder and measures the outcome. A resumed run that is trained already is only measured.
+///
+/// # Errors
+/// [`Error::Paused`] when asked to stop: everything up to then is in the folder.
 pub fn train(
     folder: &Folder,
     config: &Config,
@@ -62,15 +67,25 @@ pub fn train(
     if !resumed {
         folder.create(config)?;
     }
-    let model = folder
-        .train(config, &bench, progress)
-        .inspect_err(|error| {
+    let model = if resumed && folder.is_finished() {
+        folder.finished_model(&bench)?
+    } else {
+        let trained = folder.train(config, &bench, progress);
+        trained.inspect_err(|error| {
             if !resumed && !matches!(error, Error::Paused { .. }) {
                 folder.discard_unstarted();
             }
-        })?;
+        })?
+    };
     let rows: Vec<usize> = (0..bench.test.set.len()).collect();
-    let test_accuracy = bench.accuracy(&bench.test, &model, &rows, progress)?;
+    let test_accuracy = bench
+        .accuracy(&bench.test, &model, &rows, progress)
+        .map_err(|error| match error {
+            Error::Interrupted => Error::Paused {
+                folder: folder.path().to_owned(),
+            },
+            other => other,
+        })?;
     Ok(TrainReport {
         kind: "train",
         test_accuracy,
@@ -141,6 +156,24 @@ pub struct Report {
     attack: Option<Mia>,
     #[serde(skip)]
     outcome: Option<(Network, NetworkConfig)>,
+    #[serde(skip)]
+    config: Config,
+}
+
+/// The lanes of a run in the order of its flow, for tables and pictures.
+pub const LANES: [&str; 7] = [
+    "decode", "copy", "features", "gram", "solve", "labels", "train",
+];
+
+/// What a page says beside the outcome.
+#[derive(Clone, Debug, Default)]
+pub struct PageNotes {
+    /// The command that gave the outcome.
+    pub command: String,
+    /// What it ran on.
+    pub machine: String,
+    /// How it used its lanes.
+    pub lanes: Summary,
 }
 
 impl Unlearn {
@@ -173,7 +206,7 @@ impl Unlearn {
         let unlearned = method.unlearn(&task, &mut Phase("unlearning", progress))?;
         let seconds = clock.elapsed().as_secs_f64();
         let mut models = vec![
-            ("before".to_owned(), start.original.clone(), None),
+            (BEFORE.to_owned(), start.original.clone(), None),
             (method.name().to_owned(), unlearned.clone(), Some(seconds)),
         ];
         if self.retrain {
@@ -198,6 +231,7 @@ impl Unlearn {
             mia: Some(self.config.mia.name()),
             attack: Some(self.config.mia),
             outcome: Some((unlearned, bench.network.clone())),
+            config: self.config.clone(),
         })
     }
 
@@ -383,6 +417,7 @@ impl Evaluate {
             mia: case.as_ref().map(|_| self.config.mia.name()),
             attack: case.as_ref().map(|_| self.config.mia),
             outcome: None,
+            config: self.config.clone(),
         })
     }
 }
@@ -469,9 +504,18 @@ fn score(
 }
 
 impl Report {
-    /// Writes the network and the numbers.
-    pub fn write(&self, model: Option<OutputFile>, json: Option<OutputFile>) -> Result<()> {
+    /// Writes the network, the numbers and a page that was made of them.
+    pub fn write(
+        &self,
+        model: Option<OutputFile>,
+        json: Option<OutputFile>,
+        page: Option<(OutputFile, String)>,
+    ) -> Result<()> {
         let mut files = Vec::new();
+        if let Some((mut file, text)) = page {
+            file.put(text.as_bytes())?;
+            files.push(file);
+        }
         if let (Some(mut file), Some((network, make))) = (model, &self.outcome) {
             let texts = BTreeMap::from([(MAKE.to_owned(), make_text(make))]);
             write_state(&mut file, &network.state(), &texts)?;
@@ -486,28 +530,59 @@ impl Report {
         commit_all(files)
     }
 
-    /// The numbers for a terminal.
-    pub fn text(&self) -> String {
-        let number = |value: Option<f64>| value.map_or("–".to_owned(), |v| format!("{v:.2}"));
-        let widest = self
-            .models
-            .iter()
-            .map(|m| m.name.chars().count())
-            .max()
-            .unwrap_or(0);
-        let compared = self.models.iter().any(|m| m.avg_gap.is_some());
-        let timed = self.models.iter().any(|m| m.seconds.is_some());
-        let judged = self.models.iter().any(|m| m.fa.is_some());
+    /// The metrics that were measured.
+    fn columns(&self) -> Vec<&'static str> {
         let mut columns = vec!["RA", "TA"];
-        if judged {
+        if self.models.iter().any(|m| m.fa.is_some()) {
             columns.extend(["FA", "MIA"]);
         }
-        if compared {
+        if self.is_compared() {
             columns.extend(["AvgGap", "agreement"]);
         }
-        if timed {
+        if self.models.iter().any(|m| m.seconds.is_some()) {
             columns.push("seconds");
         }
+        columns
+    }
+
+    fn is_compared(&self) -> bool {
+        self.models.iter().any(|m| m.avg_gap.is_some())
+    }
+
+    /// What each metric is, and over which rows.
+    fn meanings(&self) -> Vec<(String, String)> {
+        let metrics = [
+            ("ra", "accuracy, percent"),
+            ("ta", "accuracy, percent"),
+            ("fa", "accuracy, percent"),
+            ("mia", self.attack.map_or("", Mia::meaning)),
+        ];
+        let measured = metrics.into_iter().filter_map(|(metric, meaning)| {
+            let rows = self.over.get(metric)?;
+            Some((metric.to_uppercase(), format!("{meaning}, {rows}")))
+        });
+        let mut meanings: Vec<(String, String)> = measured.collect();
+        if self.is_compared() {
+            let compared = [
+                (
+                    "AvgGap",
+                    "mean distance to the first model over the four, points",
+                ),
+                (
+                    "agreement",
+                    "forgotten rows on which it says the same as the first model, percent",
+                ),
+            ];
+            meanings.extend(compared.map(|(name, text)| (name.to_owned(), text.to_owned())));
+        }
+        meanings
+    }
+
+    /// The numbers for a terminal.
+    pub fn text(&self) -> String {
+        let names = self.models.iter().map(|m| m.name.chars().count());
+        let widest = names.max().unwrap_or(0);
+        let columns = self.columns();
         let mut text = format!("{:widest$}", "");
         for column in &columns {
             text.push_str(&format!("  {column:>9}"));
@@ -516,37 +591,154 @@ impl Report {
         for model in &self.models {
             text.push_str(&format!("{:widest$}", model.name));
             for column in &columns {
-                let value = match *column {
-                    "RA" => Some(model.ra),
-                    "TA" => Some(model.ta),
-                    "FA" => model.fa,
-                    "MIA" => model.mia,
-                    "AvgGap" => model.avg_gap,
-                    "agreement" => model.agreement,
-                    _ => model.seconds,
-                };
-                text.push_str(&format!("  {:>9}", number(value)));
+                text.push_str(&format!("  {:>9}", model.cell(column)));
             }
             text.push('\n');
         }
         text.push('\n');
-        let meanings = [
-            ("ra", "accuracy, percent"),
-            ("ta", "accuracy, percent"),
-            ("fa", "accuracy, percent"),
-            ("mia", self.attack.map_or("", Mia::meaning)),
-        ];
-        for (metric, meaning) in meanings {
-            if let Some(rows) = self.over.get(metric) {
-                text.push_str(&format!("{:10} {meaning}, {rows}\n", metric.to_uppercase()));
-            }
-        }
-        if compared {
-            text.push_str("AvgGap     mean distance to the first model over the four, points\n");
-            text.push_str(
-                "agreement  forgotten rows on which it says the same as the first model, percent\n",
-            );
+        for (name, meaning) in self.meanings() {
+            text.push_str(&format!("{name:10} {meaning}\n"));
         }
         text
     }
+
+    /// The numbers and the lanes as a page.
+    pub fn page(&self, notes: PageNotes) -> String {
+        let columns = self.columns();
+        let cells = |model: &Scored| columns.iter().map(|column| model.cell(column)).collect();
+        let name = self.models.last().map_or("", |model| &model.name);
+        html::run_page(&RunReport {
+            title: format!("{}: {name} on {}", self.kind, self.config.data.kind),
+            headline: self.headline(),
+            figures: self.figures(&notes.lanes),
+            columns: columns.iter().map(ToString::to_string).collect(),
+            models: self
+                .models
+                .iter()
+                .map(|model| (model.name.clone(), cells(model)))
+                .collect(),
+            meanings: self.meanings(),
+            settings: self.settings.clone().into_iter().collect(),
+            lanes: notes.lanes,
+            command: notes.command,
+            config: self.config.to_toml(),
+            machine: notes.machine,
+            version: crate::VERSION.to_owned(),
+        })
+    }
+
+    /// The model that the run is about, and the one that it was made of where there is one.
+    fn outcome(&self) -> Option<(&Scored, Option<&Scored>)> {
+        let before = self.models.iter().find(|model| model.name == BEFORE);
+        Some((self.models.last()?, before))
+    }
+
+    fn headline(&self) -> String {
+        let Some((model, before)) = self.outcome() else {
+            return "nothing was measured".to_owned();
+        };
+        let name = &model.name;
+        match (model.avg_gap, before, model.fa) {
+            (Some(gap), _, _) => {
+                let reference = self.models.first().map_or("", |first| &first.name);
+                format!("{name} ends {gap:.2} points from {reference}")
+            }
+            (None, Some(before), Some(fa)) => format!(
+                "{name} takes the accuracy on the forgotten rows from {} to {fa:.2} %",
+                before.cell("FA")
+            ),
+            _ => format!("{name} is right on {} % of the test rows", model.cell("TA")),
+        }
+    }
+
+    fn figures(&self, lanes: &Summary) -> Vec<[String; 3]> {
+        let Some((model, before)) = self.outcome() else {
+            return Vec::new();
+        };
+        let metrics = [
+            ("RA", "accuracy on retained rows"),
+            ("TA", "accuracy on test rows"),
+            ("FA", "accuracy on forgotten rows"),
+        ];
+        let columns = self.columns();
+        let shown = metrics
+            .iter()
+            .filter(|(metric, _)| columns.contains(metric));
+        let mut figures: Vec<[String; 3]> = shown
+            .map(|(metric, name)| {
+                let held_against = before.map_or(String::new(), |before| {
+                    format!("{} % before", before.cell(metric))
+                });
+                let value = format!("{} %", model.cell(metric));
+                [format!("{metric}, {name}"), value, held_against]
+            })
+            .collect();
+        figures.extend(bound_figure(lanes));
+        figures
+    }
 }
+
+/// The lane that bounds a run, among the numbers to see first.
+fn bound_figure(lanes: &Summary) -> Option<[String; 3]> {
+    let bound = lanes.bound()?;
+    let share = lanes.share(bound);
+    Some([
+        "busiest lane".to_owned(),
+        bound.name.clone(),
+        format!("{share:.0} % of {:.2} s", lanes.seconds),
+    ])
+}
+
+impl Scored {
+    /// The value of a column of the table.
+    fn cell(&self, column: &str) -> String {
+        let value = match column {
+            "RA" => Some(self.ra),
+            "TA" => Some(self.ta),
+            "FA" => self.fa,
+            "MIA" => self.mia,
+            "AvgGap" => self.avg_gap,
+            "agreement" => self.agreement,
+            _ => self.seconds,
+        };
+        value.map_or("–".to_owned(), |v| format!("{v:.2}"))
+    }
+}
+
+impl TrainReport {
+    /// The outcome and the lanes as a page.
+    pub fn page(&self, config: &Config, notes: PageNotes) -> String {
+        let accuracy = format!("{:.2}", self.test_accuracy);
+        let figures = [[
+            "TA, accuracy on test rows".to_owned(),
+            format!("{accuracy} %"),
+            format!("{} images", self.test_images),
+        ]];
+        html::run_page(&RunReport {
+            title: format!(
+                "train: {} on {}",
+                config.network.architecture, config.data.kind
+            ),
+            headline: format!("The trained network is right on {accuracy} % of the test rows"),
+            figures: figures
+                .into_iter()
+                .chain(bound_figure(&notes.lanes))
+                .collect(),
+            columns: vec!["TA".to_owned()],
+            models: vec![("trained".to_owned(), vec![accuracy])],
+            meanings: vec![(
+                "TA".to_owned(),
+                format!("accuracy, percent, over all {} test rows", self.test_images),
+            )],
+            settings: Vec::new(),
+            lanes: notes.lanes,
+            command: notes.command,
+            config: config.to_toml(),
+            machine: notes.machine,
+            version: crate::VERSION.to_owned(),
+        })
+    }
+}
+
+/// The name of the model that unlearning starts from.
+const BEFORE: &str = "before";

@@ -6,6 +6,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::{Case, JSON, Run, one_line, tensor_names};
+use crate::support::files;
 
 fn train(case: &Case, folder: &str) -> Run {
     Run::new(case, "train")
@@ -17,16 +18,7 @@ fn train(case: &Case, folder: &str) -> Run {
 
 /// The files of a run's folder with their bytes.
 fn folder(case: &Case, name: &str) -> Vec<(String, Vec<u8>)> {
-    let mut files: Vec<(String, Vec<u8>)> = fs::read_dir(case.path(name))
-        .unwrap()
-        .map(|entry| {
-            let path = entry.unwrap().path();
-            let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            (name, fs::read(path).unwrap())
-        })
-        .collect();
-    files.sort();
-    files
+    files(&case.path(name))
 }
 
 #[test]
@@ -70,6 +62,82 @@ fn train_unlearn_evaluate() {
     assert_eq!(report["models"][1]["name"], "new.safetensors");
     assert_eq!(report["models"][1]["ta"].as_f64().unwrap(), before);
     assert!(report["models"][1]["avg_gap"].as_f64().unwrap() > 0.0);
+}
+
+/// The words between tags of a page.
+fn words(page: &str) -> Vec<&str> {
+    let parts = page.split('<').filter_map(|part| part.split_once('>'));
+    parts.map(|(_, text)| text.trim()).collect()
+}
+
+#[test]
+fn a_page_shows_the_outcome_and_what_ran_when() {
+    let case = Case::empty();
+    train(&case, "run").set("--report", "train.html").succeeds();
+    let page = fs::read_to_string(case.path("train.html")).unwrap();
+    for lane in ["decode", "features", "train"] {
+        assert!(words(&page).contains(&lane), "no {lane} in {page}");
+    }
+    for ahead in [0, 2] {
+        let run = Run::new(&case, "unlearn")
+            .set("--run", "run")
+            .set("--method", "muso")
+            .set("--forget-class", "Sneaker")
+            .set("--set", "staleness=0")
+            .set("--ahead", ahead)
+            .set("--out", "new.safetensors")
+            .set("--report", "report.html")
+            .set("--trace", "trace.json");
+        let output = run.output();
+        let (said, summary) = (
+            String::from_utf8(output.stdout).unwrap(),
+            String::from_utf8(output.stderr).unwrap(),
+        );
+        assert!(output.status.success(), "{summary}");
+        assert!(
+            summary.starts_with("lanes: decode ") && summary.contains("; bounded by "),
+            "{summary}"
+        );
+        let page = fs::read_to_string(case.path("report.html")).unwrap();
+        let all = words(&page);
+        // The table of the terminal, word by word.
+        for word in said.lines().take(3).flat_map(str::split_whitespace) {
+            assert!(all.contains(&word), "no {word} in {page}");
+        }
+        let lanes = ["decode", "features", "gram", "solve", "labels", "train"];
+        let picture = page.split("<svg").nth(1).unwrap().split("</svg>").next();
+        let drawn = words(picture.unwrap());
+        let drawn: Vec<&str> = drawn.into_iter().filter(|w| lanes.contains(w)).collect();
+        assert_eq!(drawn, lanes, "--ahead {ahead}");
+        assert_eq!(page.matches("<path d=\"M").count(), lanes.len());
+        assert!(page.contains("longer than any other: it bounds the run."));
+        assert!(page.contains("muso unlearn --run run --method muso"));
+        assert!(all.contains(&"staleness") && !page.contains("http"));
+        let trace: serde_json::Value =
+            serde_json::from_slice(&fs::read(case.path("trace.json")).unwrap()).unwrap();
+        let mut named: Vec<&str> = trace["traceEvents"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|event| event["name"] == "thread_name")
+            .map(|event| event["args"]["name"].as_str().unwrap())
+            .collect();
+        named.sort_unstable();
+        let mut expected = lanes;
+        expected.sort_unstable();
+        assert_eq!(named, expected, "--ahead {ahead}");
+    }
+    let same = Run::new(&case, "unlearn")
+        .set("--run", "run")
+        .set("--forget-class", "Sneaker")
+        .set("--out", "new.safetensors")
+        .set("--report", "new.safetensors");
+    one_line(&same.output(), &["--report", "--out"]);
+    // A run that is trained is not trained again.
+    let before = folder(&case, "run");
+    let said = Run::new(&case, "train").set("--resume", "run").succeeds();
+    assert!(said.starts_with("test accuracy "), "{said}");
+    assert!(folder(&case, "run") == before);
 }
 
 #[test]
