@@ -69,11 +69,15 @@ impl Iterator for Passing {
         let chains = self.chains.len();
         let item = self.chains.get_mut(self.turn)?.next();
         self.turn = (self.turn + 1) % chains;
-        // A chain that has no more is the first of them to have none.
-        if !matches!(item, Some(Ok(_))) {
-            self.chains.clear();
+        match item {
+            Some(Ok(_)) => item,
+            Some(Err(_)) => {
+                self.chains.clear();
+                item
+            }
+            // A chain that has no more is the first to have none; the others are at their end, or have failed there.
+            None => self.chains.drain(..).find_map(|mut chain| chain.next()),
         }
-        item
     }
 }
 
@@ -166,7 +170,7 @@ impl Feed {
         let here = self.device == Device::flex();
         let batch = if here { BATCH } else { self.device_batch() };
         let chains = if here && self.scheduler.depth > 0 {
-            CHAINS
+            rows.len().div_ceil(batch).clamp(1, CHAINS)
         } else {
             1
         };
