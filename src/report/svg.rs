@@ -840,6 +840,16 @@ impl TimeBar {
     }
 }
 
+impl TimelineLane {
+    fn share(&self) -> String {
+        match self.share.is_finite() {
+            true if self.share < 9.95 => format!("{:.1} %", self.share),
+            true => format!("{:.0} %", self.share),
+            false => "–".to_owned(),
+        }
+    }
+}
+
 impl Timeline {
     /// The chart as one `<svg>` element.
     pub fn render(&self) -> String {
@@ -869,11 +879,7 @@ impl Timeline {
             let name = fit_text(&lane.name, left - 10.0);
             canvas.text(0.0, middle + 4.0, "start", class, &name);
             canvas.line(left, middle, right, middle, "row");
-            let share = match lane.share.is_finite() {
-                true if lane.share < 9.95 => format!("{:.1} %", lane.share),
-                true => format!("{:.0} %", lane.share),
-                false => String::new(),
-            };
+            let share = lane.share();
             canvas.text(BUSY, middle + 4.0, "end", class, &share);
             let items = format::count(lane.items as usize);
             canvas.text(ITEMS, middle + 4.0, "end", class, &items);
@@ -905,7 +911,7 @@ impl Timeline {
     fn summary(&self) -> String {
         let lanes = self.lanes.iter();
         let parts: Vec<String> = lanes
-            .map(|lane| format!("{} {:.0} % busy", lane.name, lane.share))
+            .map(|lane| format!("{} {} busy", lane.name, lane.share()))
             .collect();
         format!("{}: {}", self.title, parts.join(", "))
     }

@@ -361,13 +361,13 @@ impl<T> Lane<T> {
     }
 
     /// Asks the thread to stop and waits for it, but not for ever: one that is stuck owns all that it works on, and is
-    /// left to end by itself.
-    fn end(&mut self) {
+    /// left to end by itself. Returns what it panicked with outside of its items, such as in letting go of its source.
+    fn end(&mut self) -> Option<Error> {
         self.post.stop();
         let Inner::Thread(Thread { items, handle }) =
             std::mem::replace(&mut self.inner, Inner::Ended)
         else {
-            return;
+            return None;
         };
         drop(items);
         let here = HERE.with_borrow(Clone::clone);
@@ -375,12 +375,12 @@ impl<T> Lane<T> {
         while !handle.is_finished() {
             let is_stopped = here.as_deref().is_some_and(Post::is_stopped);
             if asked.elapsed() > if is_stopped { SHORT_GRACE } else { GRACE } {
-                return;
+                return None;
             }
             std::thread::sleep(Duration::from_micros(200));
         }
-        // Panics of the source were caught and have become items.
-        let _ = handle.join();
+        let panic = handle.join().err()?;
+        Some(panicked(self.post.name, &*panic))
     }
 }
 
@@ -407,10 +407,17 @@ impl<T> Iterator for Lane<T> {
             other => other,
         };
         match item {
-            Some(Ok(_)) => self.post.give_room(),
-            _ => self.end(),
+            Some(Ok(item)) => {
+                self.post.give_room();
+                Some(Ok(item))
+            }
+            Some(Err(error)) => {
+                self.end();
+                Some(Err(error))
+            }
+            // A thread that died has no more items either, but that was not the end of them.
+            None => self.end().map(Err),
         }
-        item
     }
 }
 
@@ -519,6 +526,74 @@ mod tests {
                 "the lane `juggler` panicked: dropped the 3"
             );
         }
+    }
+
+    #[test]
+    fn a_panic_after_the_last_item_is_not_an_end() {
+        struct Bomb;
+        impl Drop for Bomb {
+            fn drop(&mut self) {
+                panic!("went off");
+            }
+        }
+        let bomb = Bomb;
+        let source = numbers(3).inspect(move |_| {
+            let _ = &bomb;
+        });
+        let lane = Scheduler::default().lane("bomb", source).unwrap();
+        let error = lane.collect::<Result<Vec<_>>>().unwrap_err();
+        assert_eq!(error.to_string(), "the lane `bomb` panicked: went off");
+    }
+
+    #[test]
+    fn steps_and_lanes_below_are_named_and_end_with_what_is_stuck() {
+        let scheduler = Scheduler::default().with_patience(Duration::from_millis(100));
+        let release = Arc::new(AtomicBool::new(false));
+        let ended = Arc::new(AtomicBool::new(false));
+        struct Ends(Arc<AtomicBool>);
+        impl Drop for Ends {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Release);
+            }
+        }
+        let ends = Ends(ended.clone());
+        let source = numbers(100).inspect(move |_| {
+            let _ = &ends;
+        });
+        let below = scheduler.lane("below", source).unwrap();
+        let (released, inner) = (release.clone(), scheduler.clone());
+        let mut stuck = scheduler
+            .through("stuck", below, move |number, item| {
+                inner.step("step", number, || {
+                    while !released.load(Ordering::Acquire) {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    Ok(item)
+                })
+            })
+            .unwrap();
+        let error = stuck.next().unwrap().unwrap_err();
+        assert_eq!(error.to_string(), "the lane `step` made nothing for 0.1 s");
+        // The stuck thread owns the lane below, yet that one is gone.
+        assert!(ended.load(Ordering::Acquire));
+        release.store(true, Ordering::Release);
+    }
+
+    #[test]
+    fn a_slow_lane_is_not_a_stuck_one() {
+        let scheduler = Scheduler::default().with_patience(Duration::from_millis(100));
+        let slow = scheduler
+            .lane(
+                "slow",
+                numbers(8).inspect(|_| std::thread::sleep(Duration::from_millis(40))),
+            )
+            .unwrap();
+        // Its one item takes longer than the patience of who waits for it, but something goes on all the time.
+        let mut sums = Some(slow);
+        let sum =
+            std::iter::from_fn(move || Some(sums.take()?.try_fold(0, |sum, item| Ok(sum + item?))));
+        let sums = scheduler.lane("sum", sum).unwrap();
+        assert_eq!(sums.collect::<Result<Vec<_>>>().unwrap(), [28]);
     }
 
     #[test]

@@ -568,14 +568,14 @@ fn a_stuck_step_holds_up_its_lanes_and_no_more() {
 #[test]
 fn labels_that_fail_stop_the_training_beside_them() {
     let stand = Stand::new();
-    for staleness in [0, 1] {
+    for (staleness, seed) in [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0)] {
         let steps = Arc::new(AtomicU64::new(0));
         let count = steps.clone();
         let scheduler = Scheduler::default().with_before(move |lane, number| {
             match lane {
                 "train" => {
                     count.fetch_add(1, Ordering::SeqCst);
-                    std::thread::sleep(Duration::from_millis(5));
+                    std::thread::sleep(Duration::from_millis(10));
                 }
                 // Where labels may be late, the first are waited for all the same.
                 "solve" if number == staleness => return Err(Error::Overflow),
@@ -596,13 +596,14 @@ fn labels_that_fail_stop_the_training_beside_them() {
             ],
             retrain: false,
         };
-        // The one forgotten row is seldom among the first.
+        // One forgotten row, which is not among the first with every seed.
         request.config.forget = vec![Forget::Random(0.0125)];
+        request.config.seeds = vec![seed];
         let place = place(scheduler).unwrap();
         let error = request.run(&place, &mut ()).unwrap_err();
         assert!(matches!(error, Error::Overflow), "{error}");
         let (begun, all) = (steps.load(Ordering::SeqCst), 80);
         let first = staleness * all;
-        assert!(begun < first + all / 2, "{begun} steps of {all} were done");
+        assert!(begun < first + 20, "{begun} steps were done, seed {seed}");
     }
 }
