@@ -315,7 +315,7 @@ impl<'a> Rows<'a> {
     }
 
     /// The values behind the batch, of rows that were not picked too.
-    #[cfg(feature = "cuda")]
+    #[cfg(any(test, feature = "cuda"))]
     pub(super) fn samples(&self) -> Samples<'a> {
         self.values
     }
