@@ -97,5 +97,9 @@ fn lanes(args: &BenchArgs, common: &Common, outputs: &mut Outputs) -> anyhow::Re
         file.put(lanes::to_json(&reports).as_bytes())?;
         file.commit()?;
     }
+    anyhow::ensure!(
+        reports.iter().all(|report| report.same_bytes),
+        "lanes and one thing after the other gave different bytes"
+    );
     Ok(())
 }

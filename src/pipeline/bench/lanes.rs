@@ -166,6 +166,15 @@ pub fn run(
     pairs: usize,
     progress: &mut dyn Progress,
 ) -> Result<LanesReport> {
+    for (name, value) in [("--rows", rows), ("--pairs", pairs)] {
+        if value == 0 {
+            return Err(Error::Parameter {
+                name,
+                value: "0".into(),
+                expected: "at least 1".into(),
+            });
+        }
+    }
     let (set, normalisation, _folder) = images(kept)?;
     let order: Vec<usize> = (0..set.len()).cycle().take(rows).collect();
     let network = NetworkConfig::new(Architecture::SmallCnn, 2, set.shape());
@@ -216,13 +225,6 @@ pub fn run(
         let (seconds, second) = once(&feed)?;
         in_lanes.push(seconds);
         same_bytes &= first == expected && second == expected;
-    }
-    if in_lanes.is_empty() {
-        return Err(Error::Parameter {
-            name: "--pairs",
-            value: "0".into(),
-            expected: "at least 1".into(),
-        });
     }
     let ratios = in_lanes.iter().zip(&in_place).map(|(a, b)| a / b);
     Ok(LanesReport {
