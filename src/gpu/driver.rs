@@ -4,7 +4,7 @@
 //! can happen: it exists only after the library was loaded, initialised and found recent enough, and every other type
 //! of this module is reached through it.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, CString, c_char};
 use std::path::{Path, PathBuf};
 
 use cudarc::driver::sys::{self, CUresult};
@@ -15,11 +15,13 @@ use crate::error::{Error, Result};
 /// minor. A driver runs PTX and cubins of its own major version; it refuses those of a newer one.
 const OLDEST: i32 = super::module::table::TOOLKIT.0 * 1000;
 
-/// What a virtual GPU has beyond the driver API: its report as JSON text, and the function that frees such a text.
+/// What a virtual GPU has beyond the driver API: its report as JSON text, the function that frees such a text, and one
+/// that changes its settings.
 #[derive(Clone, Copy, Debug)]
 struct Virtual {
     report: unsafe extern "C" fn() -> *mut c_char,
     free: unsafe extern "C" fn(*mut c_char),
+    configure: unsafe extern "C" fn(*const c_char) -> CUresult,
 }
 
 /// A loaded CUDA driver.
@@ -80,14 +82,19 @@ impl Driver {
                 format_args!("{}.{}", OLDEST / 1000, OLDEST % 1000 / 10)
             )));
         }
-        // SAFETY: the types are those of the virtual GPU's functions of these names; real drivers have neither. The
+        // SAFETY: the types are those of the virtual GPU's functions of these names; real drivers have none. The
         // library is never unloaded.
         let virtual_device = unsafe {
             let library = sys::culib();
-            match (library.get(b"vgpuReport\0"), library.get(b"vgpuFree\0")) {
-                (Ok(report), Ok(free)) => Some(Virtual {
+            match (
+                library.get(b"vgpuReport\0"),
+                library.get(b"vgpuFree\0"),
+                library.get(b"vgpuConfigure\0"),
+            ) {
+                (Ok(report), Ok(free), Ok(configure)) => Some(Virtual {
                     report: *report,
                     free: *free,
+                    configure: *configure,
                 }),
                 _ => None,
             }
@@ -110,7 +117,7 @@ impl Driver {
 
     /// What a virtual GPU counted and found so far, as JSON; `None` from a real driver.
     pub fn report(&self) -> Option<String> {
-        let Virtual { report, free } = self.virtual_device?;
+        let Virtual { report, free, .. } = self.virtual_device?;
         // SAFETY: `report` returns null or a text that is ours until it is given to `free`, which is done once.
         unsafe {
             let text = report();
@@ -121,6 +128,24 @@ impl Driver {
             free(text);
             Some(copy)
         }
+    }
+
+    /// Changes settings of a virtual GPU, given as a JSON object; its README lists them.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] from a real driver, [`Error::Driver`] when the virtual one does not know them.
+    pub fn configure(&self, settings: &str) -> Result<()> {
+        let Some(Virtual { configure, .. }) = self.virtual_device else {
+            return Err(unavailable(
+                "this is a real driver, which has no such settings",
+            ));
+        };
+        let settings = CString::new(settings).unwrap_or_default();
+        // SAFETY: `configure` reads a text that ends in NUL and outlives the call.
+        check(
+            unsafe { configure(settings.as_ptr()) },
+            "change the virtual GPU",
+        )
     }
 
     /// How many devices it offers.

@@ -13,6 +13,7 @@ use half::{bf16, f16};
 
 use super::pool::Block;
 use super::stream::Stream;
+use crate::engine::Dtype;
 use crate::error::{Error, Result};
 
 /// Rows begin at multiples of this many bytes: a full cache line.
@@ -25,16 +26,20 @@ pub trait Value: bytemuck::Pod + Send + Sync {
 }
 
 /// What feature rows can be stored as: the suffixes that row kernels come in.
-pub trait Feature: Value {}
+pub trait Feature: Value {
+    /// The same as a value.
+    const DTYPE: Dtype;
+}
 
 macro_rules! values {
     ($($kind:ty: $name:literal),*) => { $(impl Value for $kind { const NAME: &'static str = $name; })* };
 }
 values!(f16: "f16", bf16: "bf16", f32: "f32", f64: "f64", i64: "i64", u32: "u32", u64: "u64");
-impl Feature for f16 {}
-impl Feature for bf16 {}
-impl Feature for f32 {}
-impl Feature for f64 {}
+
+macro_rules! features {
+    ($($kind:ty: $dtype:ident),*) => { $(impl Feature for $kind { const DTYPE: Dtype = Dtype::$dtype; })* };
+}
+features!(f16: F16, bf16: Bf16, f32: F32, f64: F64);
 
 /// A matrix to read, rows × cols with a pitch.
 #[derive(Debug)]

@@ -9,12 +9,11 @@
 //!   to another; burn's own work need not wait for ours. A tensor that we write is burn's again at once: with
 //!   [`Context::wait_all`] everything that burn queues from then on waits for our mark.
 
-use half::{bf16, f16};
 use muso_models::burn::tensor::{DType, Tensor};
 use muso_models::cuda::{Lent, lend};
 
 use super::context::Context;
-use super::matrix::{Value, View, ViewMut};
+use super::matrix::{Feature, View, ViewMut};
 use super::stream::{Event, Stream};
 use crate::engine::Dtype;
 use crate::error::{Error, Result};
@@ -74,15 +73,8 @@ impl TensorMatrix {
     ///
     /// # Panics
     /// If it holds values of another type.
-    pub fn view<T: Scalar>(&self) -> Result<View<'_, T>> {
-        assert_eq!(self.dtype, T::DTYPE, "a view of another type");
-        let Lent {
-            pointer,
-            rows,
-            cols,
-            pitch,
-            ..
-        } = self.lent;
+    pub fn view<T: Feature>(&self) -> Result<View<'_, T>> {
+        let (pointer, rows, cols, pitch) = self.place::<T>();
         // SAFETY: burn allocated this matrix for the tensor that `lent` holds, in the primary context; it stays so while
         // `self` lives, which the callers see to by a `Held`.
         unsafe { View::from_raw(pointer, rows, cols, pitch) }
@@ -92,17 +84,17 @@ impl TensorMatrix {
     ///
     /// # Panics
     /// As [`Self::view`].
-    pub fn view_mut<T: Scalar>(&mut self) -> Result<ViewMut<'_, T>> {
-        assert_eq!(self.dtype, T::DTYPE, "a view of another type");
-        let Lent {
-            pointer,
-            rows,
-            cols,
-            pitch,
-            ..
-        } = self.lent;
+    pub fn view_mut<T: Feature>(&mut self) -> Result<ViewMut<'_, T>> {
+        let (pointer, rows, cols, pitch) = self.place::<T>();
         // SAFETY: as in `view`; and `&mut self` is the only handle on a tensor that its maker has just allocated.
         unsafe { ViewMut::from_raw(pointer, rows, cols, pitch) }
+    }
+
+    /// Where it is: pointer, rows, columns, pitch.
+    fn place<T: Feature>(&self) -> (u64, usize, usize, usize) {
+        assert_eq!(self.dtype, T::DTYPE, "a view of another type");
+        let lent = &self.lent;
+        (lent.pointer, lent.rows, lent.cols, lent.pitch)
     }
 
     /// Keeps the tensor for work on these streams, until [`Held::release`] and beyond.
@@ -113,25 +105,6 @@ impl TensorMatrix {
             matrix: self,
         }
     }
-}
-
-/// A type of values that tensors and kernels share.
-pub trait Scalar: Value {
-    /// Its name.
-    const DTYPE: Dtype;
-}
-
-impl Scalar for f16 {
-    const DTYPE: Dtype = Dtype::F16;
-}
-impl Scalar for bf16 {
-    const DTYPE: Dtype = Dtype::Bf16;
-}
-impl Scalar for f32 {
-    const DTYPE: Dtype = Dtype::F32;
-}
-impl Scalar for f64 {
-    const DTYPE: Dtype = Dtype::F64;
 }
 
 /// A tensor that queued work reads. Dropping it waits for that work.

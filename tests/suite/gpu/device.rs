@@ -8,14 +8,24 @@ use std::sync::LazyLock;
 use muso::engine::CudaEngine;
 use muso::gpu::{Context, Driver};
 
+/// Has the virtual GPU fail the next synchronisation after a finding.
+///
+/// burn's matrix product loads two or four columns at a time, the padding of a row included, and drops what it computes
+/// from that: the loads are of memory that nobody has written, and the only defect of another's kernels that is let be.
+const STRICT: &str = r#"{
+    "strict": true,
+    "tolerate": [{"kind": "uninitialised-global", "kernels": "matmul_entry"}]
+}"#;
+
 /// The device, opened once.
 pub(crate) fn engine() -> &'static CudaEngine {
     static ENGINE: LazyLock<CudaEngine> = LazyLock::new(|| {
         let driver = if has_hardware() {
             Driver::load(None).unwrap()
         } else {
-            strict(virtual_library());
-            Driver::load(Some(virtual_library())).unwrap()
+            let driver = Driver::load(Some(virtual_library())).unwrap();
+            driver.configure(STRICT).unwrap();
+            driver
         };
         let context = Context::new(&driver, 0).unwrap();
         // Not `eprintln`, which the test harness keeps to itself.
@@ -80,29 +90,4 @@ pub(crate) fn artifact(messages: &str, name: &str) -> PathBuf {
                 && file.file_stem().is_some_and(|stem| stem == name)
         })
         .unwrap_or_else(|| panic!("cargo made no {name}"))
-}
-
-/// Has the virtual GPU fail the next synchronisation after a finding.
-///
-/// burn's matrix product loads two or four columns at a time, the padding of a row included, and drops what it computes
-/// from that: the loads are of memory that nobody has written, and the only defect of another's kernels that is let be.
-fn strict(library: &Path) {
-    configure(
-        library,
-        c"{\"strict\": true, \
-          \"tolerate\": [{\"kind\": \"uninitialised-global\", \"kernels\": \"matmul_entry\"}]}",
-    );
-}
-
-/// Changes settings of the virtual GPU.
-#[allow(unsafe_code)]
-pub(crate) fn configure(library: &Path, settings: &std::ffi::CStr) {
-    type Configure = unsafe extern "C" fn(*const std::ffi::c_char) -> u32;
-    // SAFETY: the library was built from this repository, and the function has this type there. It stays loaded: it is
-    // linked never to be unloaded.
-    unsafe {
-        let library = libloading::Library::new(library).unwrap();
-        let configure = library.get::<Configure>(b"vgpuConfigure\0").unwrap();
-        assert_eq!(configure(settings.as_ptr()), 0);
-    }
 }

@@ -15,7 +15,7 @@ use muso::scheduler::Scheduler;
 use muso::solve::{Params, Solver};
 use serde_json::Value;
 
-use super::device::{configure, engine, virtual_library};
+use super::device::{engine, virtual_library};
 use crate::support::gaussian;
 
 const CLASSES: usize = 3;
@@ -148,10 +148,10 @@ fn touches(engine: &impl Engine, device: &Device) -> Vec<f32> {
 fn child() {
     let asked = std::env::var("MUSO_TEST_RUN").unwrap();
     muso::gpu::compiler::prepare().unwrap();
-    engine();
     if asked == "touches" {
         // To the end, whatever is found, so that both sides of a hazard run.
-        configure(virtual_library(), c"{\"strict\": false}");
+        let driver = engine().context().driver();
+        driver.configure(r#"{"strict": false}"#).unwrap();
     }
     let device = Device::cuda(engine().context().ordinal());
     let (cpu, flex) = (CpuEngine::ambient(), Device::flex());
