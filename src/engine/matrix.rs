@@ -315,7 +315,7 @@ impl<'a> Rows<'a> {
     }
 
     /// The values behind the batch, of rows that were not picked too.
-    #[cfg(any(test, feature = "cuda"))]
+    #[cfg(any(all(test, feature = "nn"), feature = "cuda"))]
     pub(super) fn samples(&self) -> Samples<'a> {
         self.values
     }
@@ -365,6 +365,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Columns `first..first + out.len()` of row `i`, widened into `out`.
+    #[inline(always)]
     pub fn widen_part(&self, i: usize, first: usize, out: &mut [f64]) {
         let row = self.picks.map_or(i, |picks| picks[i]);
         let start = row * self.cols + first;
@@ -393,6 +394,28 @@ impl<'a> Rows<'a> {
             }
             Samples::F64(v) => out.copy_from_slice(&v[range]),
         }
+    }
+
+    /// Row `i` in f32: as it is stored, or converted in `buffer`.
+    ///
+    /// # Panics
+    /// If the rows are f64, which may not fit.
+    #[inline(always)]
+    pub(super) fn single<'b>(&'b self, i: usize, buffer: &'b mut Vec<f32>) -> &'b [f32] {
+        let row = self.picks.map_or(i, |picks| picks[i]);
+        let range = row * self.cols..(row + 1) * self.cols;
+        buffer.resize(self.cols, 0.0);
+        match self.values {
+            Samples::F32(v) => return &v[range],
+            Samples::F16(v) => v[range].convert_to_f32_slice(buffer),
+            Samples::Bf16(v) => {
+                for (to, from) in buffer.iter_mut().zip(&v[range]) {
+                    *to = f32::from_bits(u32::from(from.to_bits()) << 16);
+                }
+            }
+            Samples::F64(_) => panic!("f64 rows as f32"),
+        }
+        buffer
     }
 
     /// A widened copy.

@@ -1,52 +1,99 @@
 //! Blocked Cholesky factor A + λI = LLᵀ and the solve with it.
 //!
-//! Left-looking over block columns of [`NB`]: the block column is updated with everything to its left, its diagonal
-//! block is factored, and the rows below are divided by it, by substitution: multiplying by its inverse would cost as
-//! many digits as the block's condition has. Rows are the unit of parallelism, each with its own part of the matrix, and
-//! the inner products run over k in order. The solve does use inverses of the diagonal blocks, one panel of eight
-//! right-hand sides a task, and leaves what that costs to the refinement step.
+//! Left-looking over block columns of [`NB`]: each strip of as many rows takes what lies to the left off its block of the
+//! column, and divides that by the diagonal block, by substitution: multiplying by the inverse would cost as many digits
+//! as the block's condition has. L is never stored row by row. A finished block goes straight into the operand formats
+//! that later steps read ([`Strip`]), so nothing is packed twice. Strips are the unit of parallelism; the one below the
+//! diagonal comes first and factors its own diagonal block as well, so that the next column can begin at once.
+//!
+//! The order is rounded up to whole blocks, with ones on the diagonal beyond the end, which changes nothing.
+//!
+//! The solve does use inverses of the diagonal blocks, and leaves what that costs to the refinement step. Right-hand sides
+//! are independent: a task takes some panels of eight through all blocks, with no waiting for others.
 
 use rayon::prelude::*;
 
-use super::kernel::{Isa, Kernel, MR, NR, Work, pack_transposed};
+use super::kernel::{Aligned, Isa, Kernel, MR, NR, Panels, Work};
+use super::turns::in_turn;
 use crate::engine::Matrix;
 use crate::error::{Error, Result};
 
-/// Columns of a block; a multiple of both tile sides.
+/// Rows and columns of a block; a multiple of both tile sides.
 const NB: usize = 48;
-/// Rows of L that a task updates.
-const TASK_ROWS: usize = 4 * MR;
+/// Steps over k at a time, so that operands stay in the caches; whole blocks.
+const DEPTH: usize = 8 * NB;
+/// Panels of right-hand sides that a task takes at most.
+const PANELS: usize = 8;
+
+/// A block, row by row or column by column.
+type Block = [[f64; NB]; NB];
 
 /// L, with the inverses of its diagonal blocks.
 #[derive(Debug)]
 pub struct Factor {
     order: usize,
-    /// L row-major; above the diagonal is zero.
-    lower: Vec<f64>,
-    /// Inverse of each diagonal block, NB × NB row-major.
-    inverses: Vec<Vec<f64>>,
+    strips: Vec<Strip>,
+    /// Smallest and largest pivot.
+    pivots: (f64, f64),
+}
+
+/// Rows `index * NB..` of L, up to and including the diagonal block.
+#[derive(Debug)]
+struct Strip {
+    index: usize,
+    /// As left operand: `[row / 6][k][6]`.
+    left: Aligned,
+    /// As right operand, `[row / 8][k][8]`; only while factoring.
+    right: Aligned,
+    /// Lᵀ as left operand, block by block: `[block][column / 6][row][6]`, without the diagonal block.
+    down: Aligned,
+    /// The inverse of the diagonal block as left operand, and its transpose.
+    inverse: [Aligned; 2],
+    /// Why the diagonal block could not be factored: the pivot within it, and its value.
+    failed: Option<(usize, f64)>,
 }
 
 impl Factor {
     pub(super) fn new(isa: Isa, matrix: &Matrix, ridge: f64) -> Result<Self> {
         let n = matrix.rows();
-        let mut lower = vec![0.0; n * n];
-        for i in 0..n {
-            lower[i * n..][..=i].copy_from_slice(&matrix.row(i)[..=i]);
-            lower[i * n + i] += ridge;
+        let system = System { matrix, ridge };
+        let count = n.div_ceil(NB);
+        let mut strips: Vec<Strip> = (0..count).map(Strip::new).collect();
+        if let Some(first) = strips.first_mut() {
+            isa.run(Diagonal {
+                system,
+                strip: first,
+            });
         }
-        let mut inverses = Vec::with_capacity(n.div_ceil(NB));
-        for first in (0..n).step_by(NB) {
-            let width = NB.min(n - first);
-            subtract_left_part(isa, &mut lower, n, first, width);
-            let inverse = factor_diagonal(&mut lower, n, first, width)?;
-            divide_below(isa, &mut lower, n, first, width);
-            inverses.push(inverse);
+        for column in 0..count {
+            let (done, below) = strips.split_at_mut(column + 1);
+            let pivot = &done[column];
+            if let Some((row, value)) = pivot.failed {
+                return Err(Error::NotPositiveDefinite {
+                    pivot: column * NB + row,
+                    value,
+                    size: n,
+                });
+            }
+            in_turn(below.iter_mut(), |strip| {
+                isa.run(Column {
+                    system,
+                    pivot,
+                    strip,
+                });
+            });
+        }
+        let diagonal = (0..n).map(|i| strips[i / NB].entry(i % NB, i).powi(2));
+        let pivots = diagonal.fold((f64::INFINITY, 0.0_f64), |(low, high), p| {
+            (low.min(p), high.max(p))
+        });
+        for strip in &mut strips {
+            strip.right = Aligned::default();
         }
         Ok(Self {
             order: n,
-            lower,
-            inverses,
+            strips,
+            pivots,
         })
     }
 
@@ -55,357 +102,467 @@ impl Factor {
     }
 
     pub(super) fn pivots(&self) -> (f64, f64) {
-        let n = self.order;
-        (0..n)
-            .map(|i| self.lower[i * n + i].powi(2))
-            .fold((f64::INFINITY, 0.0), |(low, high), p| {
-                (low.min(p), p.max(high))
-            })
+        self.pivots
+    }
+
+    fn padded(&self) -> usize {
+        self.strips.len() * NB
     }
 
     pub(super) fn solve(&self, isa: Isa, rhs: &Matrix) -> Matrix {
-        let (n, columns) = (self.order, rhs.cols());
-        let mut panels: Vec<Vec<f64>> = (0..columns)
-            .step_by(NR)
+        let (n, columns, padded) = (self.order, rhs.cols(), self.padded());
+        let panels = columns.div_ceil(NR);
+        // Any share gives the same bytes.
+        let share = panels
+            .div_ceil(rayon::current_num_threads())
+            .clamp(1, PANELS);
+        let solved: Vec<Aligned> = (0..panels)
+            .step_by(share)
+            .collect::<Vec<_>>()
+            .into_par_iter()
+            .with_max_len(1)
             .map(|first| {
-                let count = NR.min(columns - first);
-                let mut panel = vec![0.0; n * NR];
-                for k in 0..n {
-                    panel[k * NR..][..count].copy_from_slice(&rhs.row(k)[first..first + count]);
+                let count = share.min(panels - first);
+                let mut x = Aligned::zeros(count * padded * NR);
+                for (panel, x) in (first..).zip(x.chunks_exact_mut(padded * NR)) {
+                    let from = panel * NR;
+                    let width = NR.min(columns - from);
+                    for (k, x) in x.as_chunks_mut::<NR>().0[..n].iter_mut().enumerate() {
+                        x[..width].copy_from_slice(&rhs.row(k)[from..from + width]);
+                    }
                 }
-                panel
+                isa.run(Solve {
+                    strips: &self.strips,
+                    x: &mut x,
+                    start: 0,
+                    backward: true,
+                });
+                x
             })
             .collect();
-        for block in 0..self.inverses.len() {
-            self.forward(isa, block, &mut panels, |_| true);
+        let mut out = Matrix::zeros(n, columns);
+        for (panel, from) in (0..columns).step_by(NR).enumerate() {
+            let x = &solved[panel / share][panel % share * padded * NR..];
+            let width = NR.min(columns - from);
+            for (k, x) in x.as_chunks::<NR>().0[..n].iter().enumerate() {
+                out.row_mut(k)[from..from + width].copy_from_slice(&x[..width]);
+            }
         }
-        for block in (0..self.inverses.len()).rev() {
-            self.backward(isa, block, &mut panels);
-        }
-        Matrix::from_fn(n, columns, |k, j| panels[j / NR][k * NR + j % NR])
+        out
     }
 
-    /// Squared column norms of L⁻¹, column panel by column panel of the identity; a panel starts at its own block.
+    /// Squared column norms of L⁻¹: some columns of the identity at a time, each from its own block on.
     pub(super) fn inverse_diagonal(&self, isa: Isa) -> Vec<f64> {
-        // A few panels at a time bounds the memory to a strip of the inverse.
-        const PANELS: usize = 32;
-        let n = self.order;
-        let mut diagonal = Vec::with_capacity(n);
-        for group in (0..n).step_by(PANELS * NR) {
-            let end = n.min(group + PANELS * NR);
-            let mut panels: Vec<Vec<f64>> = (group..end)
-                .step_by(NR)
-                .map(|first| {
-                    let mut panel = vec![0.0; n * NR];
-                    for j in 0..NR.min(n - first) {
-                        panel[(first + j) * NR + j] = 1.0;
-                    }
-                    panel
-                })
-                .collect();
-            for block in group / NB..self.inverses.len() {
-                let below = |panel: usize| (block + 1) * NB > group + panel * NR;
-                self.forward(isa, block, &mut panels, below);
-            }
-            for (panel, first) in panels.iter().zip((group..end).step_by(NR)) {
-                let mut sums = [0.0; NR];
-                for row in panel.as_chunks::<NR>().0 {
-                    for (sum, x) in sums.iter_mut().zip(row) {
-                        *sum += x * x;
-                    }
+        const COLUMNS: usize = 4 * NR;
+        let (n, padded) = (self.order, self.padded());
+        let mut diagonal = vec![0.0; n];
+        in_turn(
+            diagonal.chunks_mut(COLUMNS).enumerate(),
+            |(task, diagonal)| {
+                let first = task * COLUMNS;
+                let mut x = Aligned::zeros(COLUMNS / NR * padded * NR);
+                for j in 0..diagonal.len() {
+                    x[j / NR * padded * NR + (first + j) * NR + j % NR] = 1.0;
                 }
-                diagonal.extend_from_slice(&sums[..NR.min(n - first)]);
-            }
-        }
+                isa.run(Solve {
+                    strips: &self.strips,
+                    x: &mut x,
+                    start: first / NB,
+                    backward: false,
+                });
+                for (j, diagonal) in diagonal.iter_mut().enumerate() {
+                    let panel = &x[j / NR * padded * NR..][..padded * NR];
+                    let column = panel.as_chunks::<NR>().0.iter().map(|row| row[j % NR]);
+                    *diagonal = column.map(|x| x * x).sum();
+                }
+            },
+        );
         diagonal
     }
+}
 
-    fn block(&self, block: usize) -> (usize, usize) {
-        let first = block * NB;
-        (first, NB.min(self.order - first))
+impl Strip {
+    fn new(index: usize) -> Self {
+        let depth = (index + 1) * NB;
+        Self {
+            index,
+            left: Aligned::zeros(NB * depth),
+            right: Aligned::zeros(NB * depth),
+            down: Aligned::zeros(NB * NB * index),
+            inverse: [Aligned::zeros(NB * NB), Aligned::zeros(NB * NB)],
+            failed: None,
+        }
     }
 
-    /// X_J ← L_JJ⁻¹ (X_J − L_J,left X_left) for the panels that `take` selects.
-    fn forward(
-        &self,
-        isa: Isa,
-        block: usize,
-        panels: &mut [Vec<f64>],
-        take: impl Fn(usize) -> bool + Sync,
-    ) {
-        let n = self.order;
-        let (first, width) = self.block(block);
-        let left = pack_groups(width, first, |i| &self.lower[(first + i) * n..]);
-        let inverse = pack_groups(width, width, |i| &self.inverses[block][i * NB..]);
-        panels.par_iter_mut().enumerate().for_each(|(p, panel)| {
-            if take(p) {
-                let (solved, rest) = panel.split_at_mut(first * NR);
-                isa.run(SolveBlock {
-                    coupling: &left,
-                    known: solved,
-                    inverse: &inverse,
-                    unknown: &mut rest[..width * NR],
-                });
+    /// Columns that it has.
+    fn depth(&self) -> usize {
+        (self.index + 1) * NB
+    }
+
+    /// L at a row of the strip and a column of the matrix.
+    fn entry(&self, row: usize, k: usize) -> f64 {
+        self.left[row / MR * self.depth() * MR + k * MR + row % MR]
+    }
+
+    /// Columns `from..to` as left operand.
+    fn left(&self, from: usize, to: usize) -> Panels<'_, MR> {
+        Panels {
+            data: &self.left[from * MR..],
+            stride: self.depth() * MR,
+            count: NB / MR,
+            depth: to - from,
+        }
+    }
+
+    /// Columns `from..to` as right operand.
+    fn right(&self, from: usize, to: usize) -> Panels<'_, NR> {
+        Panels {
+            data: &self.right[from * NR..],
+            stride: self.depth() * NR,
+            count: NB / NR,
+            depth: to - from,
+        }
+    }
+
+    /// Writes columns `block * NB..`, which `right` has, in the other formats.
+    #[inline(always)]
+    fn spread(&mut self, block: usize) {
+        let (depth, first) = (self.depth(), block * NB);
+        for c in 0..NB {
+            let mut column = [0.0; NB];
+            let panels = self.right.chunks_exact(depth * NR);
+            for (rows, panel) in column.as_chunks_mut::<NR>().0.iter_mut().zip(panels) {
+                rows.copy_from_slice(&panel[(first + c) * NR..][..NR]);
             }
-        });
-    }
-
-    /// X_J ← L_JJ⁻ᵀ (X_J − (L_below,J)ᵀ X_below).
-    fn backward(&self, isa: Isa, block: usize, panels: &mut [Vec<f64>]) {
-        let n = self.order;
-        let (first, width) = self.block(block);
-        let below = n - first - width;
-        // Rows of Lᵀ and of the transposed inverse, gathered once for all panels.
-        let mut columns = vec![0.0; width * below];
-        for k in 0..below {
-            let row = &self.lower[(first + width + k) * n + first..][..width];
-            for (i, &value) in row.iter().enumerate() {
-                columns[i * below + k] = value;
+            let groups = self.left.chunks_exact_mut(depth * MR);
+            for (rows, group) in column.as_chunks::<MR>().0.iter().zip(groups) {
+                group[(first + c) * MR..][..MR].copy_from_slice(rows);
+            }
+            if block < self.index {
+                let to = &mut self.down[block * NB * NB + c / MR * NB * MR..][..NB * MR];
+                for (row, value) in to.as_chunks_mut::<MR>().0.iter_mut().zip(column) {
+                    row[c % MR] = value;
+                }
             }
         }
-        let inverse = &self.inverses[block];
-        let transposed: Vec<f64> = (0..width * width)
-            .map(|k| inverse[k % width * NB + k / width])
-            .collect();
-        let coupling = pack_groups(width, below, |i| &columns[i * below..]);
-        let inverse = pack_groups(width, width, |i| &transposed[i * width..]);
-        panels.par_iter_mut().for_each(|panel| {
-            let (rest, solved) = panel.split_at_mut((first + width) * NR);
-            isa.run(SolveBlock {
-                coupling: &coupling,
-                known: solved,
-                inverse: &inverse,
-                unknown: &mut rest[first * NR..],
-            });
-        });
     }
 }
 
-/// Packs `count` rows of `depth` values as left operands, six rows a group.
-fn pack_groups<'a>(count: usize, depth: usize, row: impl Fn(usize) -> &'a [f64]) -> Vec<f64> {
-    let mut out = vec![0.0; count.next_multiple_of(MR) * depth];
-    for group in (0..count).step_by(MR) {
-        let out = &mut out[group * depth..][..MR * depth];
-        pack_transposed::<MR>(out, depth, MR.min(count - group), |i| row(group + i));
+/// What is factored: A + λI, reading A's lower triangle.
+#[derive(Clone, Copy)]
+struct System<'a> {
+    matrix: &'a Matrix,
+    ridge: f64,
+}
+
+impl System<'_> {
+    /// The block at (strip, column) less L's part to the left of the column, row by row. Of a diagonal block only what is
+    /// on and below the diagonal means anything.
+    #[inline(always)]
+    fn remainder<K: Kernel>(self, kernel: K, strip: &Strip, pivot: &Strip) -> Block {
+        let (n, first) = (self.matrix.rows(), pivot.index * NB);
+        let width = NB.min(n - first);
+        let mut block = [[0.0; NB]; NB];
+        for (r, out) in block.iter_mut().enumerate() {
+            let i = strip.index * NB + r;
+            if i < n {
+                out[..width].copy_from_slice(&self.matrix.row(i)[first..first + width]);
+            }
+            if strip.index == pivot.index {
+                out[r] = if i < n { out[r] + self.ridge } else { 1.0 };
+            }
+        }
+        for from in (0..first).step_by(DEPTH) {
+            let to = first.min(from + DEPTH);
+            let (left, right) = (strip.left(from, to), pivot.right(from, to));
+            kernel.tiles(
+                left,
+                right,
+                |_, _| true,
+                |i, j, tile| {
+                    for (out, sums) in block[i * MR..].iter_mut().zip(&tile) {
+                        for (out, sum) in out[j * NR..][..NR].iter_mut().zip(sums) {
+                            *out -= sum;
+                        }
+                    }
+                },
+            );
+        }
+        block
     }
-    out
 }
 
-/// unknown ← inverse · (unknown − coupling · known), eight right-hand sides.
-struct SolveBlock<'a> {
-    coupling: &'a [f64],
-    known: &'a [f64],
-    inverse: &'a [f64],
-    unknown: &'a mut [f64],
+/// One block of a column: its remainder divided by the diagonal block; and the strip's own diagonal block, if that is the
+/// next.
+struct Column<'a> {
+    system: System<'a>,
+    pivot: &'a Strip,
+    strip: &'a mut Strip,
 }
 
-impl Work for SolveBlock<'_> {
+impl Work for Column<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<K: Kernel>(self, kernel: K) {
-        let width = self.unknown.len() / NR;
-        let depth = self.known.len() / NR;
-        let mut right = [0.0; NB * NR];
-        right[..width * NR].copy_from_slice(self.unknown);
-        if depth > 0 {
-            for group in (0..width).step_by(MR) {
-                let left = &self.coupling[group * depth..][..MR * depth];
-                let tile = kernel.tile(left, self.known);
-                for (row, sums) in tile.iter().enumerate().take(width - group) {
-                    let out = &mut right[(group + row) * NR..][..NR];
-                    for (out, sum) in out.iter_mut().zip(sums) {
-                        *out -= sum;
-                    }
+        let Self {
+            system,
+            pivot,
+            strip,
+        } = self;
+        let block = system.remainder(kernel, strip, pivot);
+        let depth = strip.depth();
+        for (panel, rows) in block.as_chunks::<NR>().0.iter().enumerate() {
+            let out = &mut strip.right[panel * depth * NR + pivot.index * NB * NR..][..NB * NR];
+            let (out, _) = out.as_chunks_mut::<NR>();
+            for (i, row) in rows.iter().enumerate() {
+                for (out, value) in out.iter_mut().zip(row) {
+                    out[i] = *value;
+                }
+            }
+            divide(kernel, pivot, out);
+        }
+        strip.spread(pivot.index);
+        if strip.index == pivot.index + 1 {
+            Diagonal { system, strip }.run(kernel);
+        }
+    }
+}
+
+/// Eight rows, column by column, divided by the transpose of a diagonal block: six columns at a time, the others' part by
+/// a tile.
+#[inline(always)]
+fn divide<K: Kernel>(kernel: K, pivot: &Strip, columns: &mut [[f64; NR]]) {
+    let first = pivot.index * NB;
+    let triangle = pivot.left(first, first + NB);
+    for group in 0..NB / MR {
+        let l = triangle.panel(group);
+        let (solved, rest) = columns.split_at_mut(group * MR);
+        if group > 0 {
+            let tile = kernel.tile(&l[..group * MR * MR], solved.as_flattened());
+            for (column, sums) in rest.iter_mut().zip(&tile) {
+                for (x, sum) in column.iter_mut().zip(sums) {
+                    *x -= sum;
                 }
             }
         }
-        for group in (0..width).step_by(MR) {
-            let left = &self.inverse[group * width..][..MR * width];
-            let tile = kernel.tile(left, &right[..width * NR]);
-            for (row, sums) in tile.iter().enumerate().take(width - group) {
-                self.unknown[(group + row) * NR..][..NR].copy_from_slice(sums);
-            }
-        }
-    }
-}
-
-/// A[first.., J] −= L[first.., left] · L[J, left]ᵀ.
-fn subtract_left_part(isa: Isa, lower: &mut [f64], n: usize, first: usize, width: usize) {
-    if first == 0 {
-        return;
-    }
-    let mut right = vec![0.0; width.next_multiple_of(NR) * first];
-    right
-        .par_chunks_mut(first * NR)
-        .enumerate()
-        .for_each(|(panel, out)| {
-            let j = panel * NR;
-            pack_transposed::<NR>(out, first, NR.min(width - j), |i| {
-                &lower[(first + j + i) * n..]
-            });
-        });
-    lower[first * n..]
-        .par_chunks_mut(TASK_ROWS * n)
-        .enumerate()
-        .for_each(|(task, rows)| {
-            isa.run(UpdateRows {
-                rows,
-                stride: n,
-                depth: first,
-                target: first,
-                width,
-                right: &right,
-                // Rows of the diagonal block keep zeros above the diagonal.
-                diagonal: task * TASK_ROWS,
-            });
-        });
-}
-
-/// A[below, J] ← A[below, J] · L_JJ⁻ᵀ.
-fn divide_below(isa: Isa, lower: &mut [f64], n: usize, first: usize, width: usize) {
-    let (done, below) = lower.split_at_mut((first + width) * n);
-    let mut block = vec![0.0; NB * NB];
-    for (i, row) in done[first * n..].chunks_exact(n).enumerate() {
-        for (j, &value) in row[first..=first + i].iter().enumerate() {
-            block[j * NB + i] = value;
-        }
-    }
-    below.par_chunks_mut(TASK_ROWS * n).for_each(|rows| {
-        isa.run(DivideRows {
-            rows,
-            stride: n,
-            target: first,
-            width,
-            block: &block,
-        });
-    });
-}
-
-/// For each row: row[target..][..width] ← the same · L⁻ᵀ, eight rows side by side.
-struct DivideRows<'a> {
-    rows: &'a mut [f64],
-    stride: usize,
-    target: usize,
-    width: usize,
-    /// L's columns, NB × NB.
-    block: &'a [f64],
-}
-
-impl Work for DivideRows<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<K: Kernel>(self, _: K) {
-        let (n, width) = (self.stride, self.width);
-        let count = self.rows.len() / n;
-        for group in (0..count).step_by(NR) {
-            let height = NR.min(count - group);
-            let mut part = [[0.0; NR]; NB];
-            pack_transposed::<NR>(part.as_flattened_mut(), width, height, |i| {
-                &self.rows[(group + i) * n + self.target..]
-            });
-            for c in 0..width {
-                let column = &self.block[c * NB..][..width];
-                let (solved, rest) = part[c..width].split_at_mut(1);
-                let quotient = solved[0].map(|x| x / column[c]);
-                solved[0] = quotient;
-                for (part, &l) in rest.iter_mut().zip(&column[c + 1..]) {
-                    for (x, q) in part.iter_mut().zip(&quotient) {
-                        *x = (-l).mul_add(*q, *x);
-                    }
-                }
-            }
-            for i in 0..height {
-                let out = &mut self.rows[(group + i) * n + self.target..][..width];
-                for (out, part) in out.iter_mut().zip(&part) {
-                    *out = part[i];
+        let (l, _) = l[group * MR * MR..].as_chunks::<MR>();
+        for c in 0..MR {
+            let scale = 1.0 / l[c][c];
+            let quotient = rest[c].map(|x| x * scale);
+            rest[c] = quotient;
+            for d in c + 1..MR {
+                for (x, q) in rest[d].iter_mut().zip(&quotient) {
+                    *x = (-l[c][d]).mul_add(*q, *x);
                 }
             }
         }
     }
 }
 
-/// For each row: row[target..][..width] −= row[..depth] · right.
-struct UpdateRows<'a> {
-    rows: &'a mut [f64],
-    stride: usize,
-    depth: usize,
-    target: usize,
-    width: usize,
-    right: &'a [f64],
-    /// Index of the first row within the block column: entries right of the diagonal are left alone.
-    diagonal: usize,
+/// A diagonal block: factored and inverted.
+struct Diagonal<'a> {
+    system: System<'a>,
+    strip: &'a mut Strip,
 }
 
-impl Work for UpdateRows<'_> {
+impl Work for Diagonal<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<K: Kernel>(self, kernel: K) {
-        let (n, depth) = (self.stride, self.depth);
-        let count = self.rows.len() / n;
-        let mut left = vec![0.0; depth * MR];
-        for group in (0..count).step_by(MR) {
-            let height = MR.min(count - group);
-            pack_transposed::<MR>(&mut left, depth, height, |i| &self.rows[(group + i) * n..]);
-            for column in (0..self.width).step_by(NR) {
-                let tile = kernel.tile(&left, &self.right[column * depth..][..NR * depth]);
-                for (i, sums) in tile.iter().enumerate().take(height) {
-                    let last = (self.diagonal + group + i + 1).min(self.width);
-                    let end = last.min(column + NR);
-                    if column >= end {
-                        continue;
-                    }
-                    let start = (group + i) * n + self.target + column;
-                    let out = &mut self.rows[start..][..end - column];
-                    for (out, sum) in out.iter_mut().zip(sums) {
-                        *out -= sum;
-                    }
-                }
+        let strip = self.strip;
+        let rows = self.system.remainder(kernel, strip, strip);
+        let mut columns = [[0.0; NB]; NB];
+        for (i, row) in rows.iter().enumerate() {
+            for (j, &value) in row[..=i].iter().enumerate() {
+                columns[j][i] = value;
+            }
+        }
+        strip.failed = factor_block(&mut columns).err();
+        if strip.failed.is_some() {
+            return;
+        }
+        let (index, depth) = (strip.index, strip.depth());
+        for (panel, out) in strip.right.chunks_exact_mut(depth * NR).enumerate() {
+            let (out, _) = out[index * NB * NR..].as_chunks_mut::<NR>();
+            for (out, column) in out.iter_mut().zip(&columns) {
+                out.copy_from_slice(&column[panel * NR..][..NR]);
+            }
+        }
+        strip.spread(index);
+        let inverse = invert_block(&columns);
+        for i in 0..NB {
+            for k in 0..NB {
+                let at = i / MR * NB * MR + k * MR + i % MR;
+                strip.inverse[0][at] = inverse[i][k];
+                strip.inverse[1][at] = inverse[k][i];
             }
         }
     }
 }
 
-/// Factors the diagonal block in place and returns its inverse.
-fn factor_diagonal(lower: &mut [f64], n: usize, first: usize, width: usize) -> Result<Vec<f64>> {
-    let at = |i: usize, j: usize| (first + i) * n + first + j;
-    for j in 0..width {
-        let mut pivot = lower[at(j, j)];
-        for k in 0..j {
-            pivot -= lower[at(j, k)].powi(2);
-        }
+/// Factors a block in place, column by column; an error is the pivot that is not positive, and its value.
+#[inline(always)]
+fn factor_block(columns: &mut Block) -> std::result::Result<(), (usize, f64)> {
+    for j in 0..NB {
+        let (done, rest) = columns.split_at_mut(j + 1);
+        let column = &mut done[j];
+        let pivot = column[j];
         // Written so that NaN fails too.
         if !(pivot > 0.0 && pivot.is_finite()) {
-            return Err(Error::NotPositiveDefinite {
-                pivot: first + j,
-                value: pivot,
-                size: n,
-            });
+            return Err((j, pivot));
         }
         let root = pivot.sqrt();
-        lower[at(j, j)] = root;
-        for i in j + 1..width {
-            let mut value = lower[at(i, j)];
-            for k in 0..j {
-                value -= lower[at(i, k)] * lower[at(j, k)];
+        let scale = 1.0 / root;
+        for value in &mut column[j + 1..] {
+            *value *= scale;
+        }
+        column[j] = root;
+        for (other, k) in rest.iter_mut().zip(j + 1..) {
+            let factor = -column[k];
+            // From a whole vector on: what is above the diagonal is never read.
+            let from = k / NR * NR;
+            for (value, &x) in other[from..].iter_mut().zip(&column[from..]) {
+                *value = factor.mul_add(x, *value);
             }
-            lower[at(i, j)] = value / root;
         }
     }
-    let mut inverse = vec![0.0; NB * NB];
-    for j in 0..width {
-        inverse[j * NB + j] = 1.0 / lower[at(j, j)];
-        for i in j + 1..width {
-            let mut sum = 0.0;
-            for k in j..i {
-                sum += lower[at(i, k)] * inverse[k * NB + j];
+    // Above the diagonal there are leftovers.
+    for (j, column) in columns.iter_mut().enumerate() {
+        column[..j].fill(0.0);
+    }
+    Ok(())
+}
+
+/// The inverse, row by row, of a lower triangle given column by column.
+#[inline(always)]
+fn invert_block(columns: &Block) -> Block {
+    let mut inverse = [[0.0; NB]; NB];
+    for i in 0..NB {
+        let (done, rest) = inverse.split_at_mut(i);
+        let row = &mut rest[0];
+        row[i] = 1.0;
+        for (k, other) in done.iter().enumerate() {
+            let factor = -columns[k][i];
+            for (value, &x) in row.iter_mut().zip(other) {
+                *value = factor.mul_add(x, *value);
             }
-            inverse[i * NB + j] = -sum / lower[at(i, i)];
+        }
+        let scale = 1.0 / columns[i][i];
+        for value in row.iter_mut() {
+            *value *= scale;
         }
     }
-    Ok(inverse)
+    inverse
+}
+
+/// X ← L⁻¹X from block `start` on, above which X is zero; then X ← L⁻ᵀX if it goes `backward` too.
+struct Solve<'a> {
+    strips: &'a [Strip],
+    /// Panels of eight right-hand sides, `[panel][k][8]`.
+    x: &'a mut [f64],
+    start: usize,
+    backward: bool,
+}
+
+impl Work for Solve<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, kernel: K) {
+        let Self {
+            strips,
+            x,
+            start,
+            backward,
+        } = self;
+        let stride = strips.len() * NB * NR;
+        let count = x.len() / stride.max(1);
+        let mut rest = Aligned::zeros(count * NB * NR);
+        for (j, strip) in strips.iter().enumerate().skip(start) {
+            gather(&mut rest, x, stride, j);
+            for from in (start * NB..j * NB).step_by(DEPTH) {
+                let to = (j * NB).min(from + DEPTH);
+                let known = Panels {
+                    data: &x[from * NR..],
+                    stride,
+                    count,
+                    depth: to - from,
+                };
+                subtract(kernel, strip.left(from, to), known, &mut rest);
+            }
+            apply(kernel, &strip.inverse[0], &rest, x, stride, j);
+        }
+        if !backward {
+            return;
+        }
+        for (i, strip) in strips.iter().enumerate().rev() {
+            gather(&mut rest, x, stride, i);
+            for below in &strips[i + 1..] {
+                let block = &below.down[i * NB * NB..][..NB * NB];
+                let known = Panels {
+                    data: &x[below.index * NB * NR..],
+                    stride,
+                    count,
+                    depth: NB,
+                };
+                subtract(kernel, Panels::dense(block, NB), known, &mut rest);
+            }
+            apply(kernel, &strip.inverse[1], &rest, x, stride, i);
+        }
+    }
+}
+
+/// Copies the rows of a block out of all panels.
+#[inline(always)]
+fn gather(rest: &mut [f64], x: &[f64], stride: usize, block: usize) {
+    for (rest, x) in rest.chunks_exact_mut(NB * NR).zip(x.chunks_exact(stride)) {
+        rest.copy_from_slice(&x[block * NB * NR..][..NB * NR]);
+    }
+}
+
+/// rest ← rest − coupling · known.
+#[inline(always)]
+fn subtract<K: Kernel>(
+    kernel: K,
+    coupling: Panels<'_, MR>,
+    known: Panels<'_, NR>,
+    rest: &mut [f64],
+) {
+    kernel.tiles(
+        coupling,
+        known,
+        |_, _| true,
+        |i, j, tile| {
+            let out = &mut rest[j * NB * NR + i * MR * NR..][..MR * NR];
+            for (out, sum) in out.iter_mut().zip(tile.as_flattened()) {
+                *out -= sum;
+            }
+        },
+    );
+}
+
+/// The rows of a block of all panels ← inverse · rest.
+#[inline(always)]
+fn apply<K: Kernel>(
+    kernel: K,
+    inverse: &[f64],
+    rest: &[f64],
+    x: &mut [f64],
+    stride: usize,
+    block: usize,
+) {
+    let (inverse, rest) = (Panels::dense(inverse, NB), Panels::dense(rest, NB));
+    kernel.tiles(
+        inverse,
+        rest,
+        |_, _| true,
+        |i, j, tile| {
+            let out = &mut x[j * stride + (block * NB + i * MR) * NR..][..MR * NR];
+            out.copy_from_slice(tile.as_flattened());
+        },
+    );
 }
 
 #[cfg(test)]
@@ -432,7 +589,10 @@ mod tests {
         for i in 0..n {
             for j in 0..=i {
                 let product: f64 = (0..=j)
-                    .map(|k| factor.lower[i * n + k] * factor.lower[j * n + k])
+                    .map(|k| {
+                        let entry = |i: usize| factor.strips[i / NB].entry(i % NB, k);
+                        entry(i) * entry(j)
+                    })
                     .sum();
                 let shift = if i == j { ridge } else { 0.0 };
                 residual[(i, j)] = product - a[(i, j)] - shift;

@@ -6,25 +6,25 @@
 //! two-level sum whose shape depends on the row numbers only: not on the batches, not on the threads. (Sums by class are
 //! plain chains over the rows.)
 //!
-//! Only the lower triangle is computed; the mirror image is written at the end.
+//! Only the lower triangle is computed, tile by tile, and kept so; the matrix with its mirror image is written at the end.
 
 use rayon::prelude::*;
 
-use super::kernel::{Isa, Kernel, MR, NR, Work};
+use super::kernel::{Aligned, Isa, Kernel, MR, NR, Panels, Tile, Work};
+use super::turns::in_turn;
 use crate::engine::{Matrix, Rows, Sums, SumsSpec, Targets};
 
-/// Rows in a block: packed, 6 columns and 8 fit the first-level cache together, and a strip of 48 the second.
-const BLOCK: usize = 256;
-/// Columns that a task packs; a multiple of both tile sides.
+/// Rows in a block: packed, 6 columns and 8 fit the first-level cache together, and a strip of 48 the second. Not a power
+/// of two, or the panels of a block would all compete for the same lines of the caches.
+const BLOCK: usize = 384;
+/// Rows of G that a task owns; a multiple of both tile sides.
 const PIECE: usize = 48;
+/// Columns that a task packs, so that it reads a good part of a row in one go.
+const WIDE: usize = 2 * PIECE;
+/// Rows that are packed at a time: what goes to one panel is written in one go.
+const RUN: usize = 16;
 /// Packed rows are folded when they take about this many bytes.
-const STAGING_BYTES: usize = 6 << 20;
-
-/// Rows of G that a task owns: few enough that there are tasks for all threads, many enough that what they share is
-/// read seldom. Divides [`PIECE`].
-fn strip_height(order: usize) -> usize {
-    if order <= 256 { PIECE / 2 } else { PIECE }
-}
+const STAGING_BYTES: usize = 7 << 20;
 
 /// Sums in progress.
 #[derive(Debug)]
@@ -44,38 +44,43 @@ pub struct Accumulator {
 struct Block {
     rows: usize,
     /// `[column / 6][row][6]`.
-    left: Vec<f64>,
+    left: Aligned,
     /// `[column / 8][row][8]`.
-    right: Vec<f64>,
+    right: Aligned,
     /// Targets as `[column / 8][row][8]`, when they are values.
-    values: Vec<f64>,
+    values: Aligned,
     /// Targets, when they are classes.
     classes: Vec<u32>,
 }
 
-/// Rows `first..first + height` of G's lower triangle, and the same rows of ZᵀY.
+/// Rows `first..first + PIECE` of G's lower triangle, and the same rows of ZᵀY.
 #[derive(Debug)]
 struct Strip {
     first: usize,
-    height: usize,
-    /// height × (first + height), row-major: the columns up to and including the diagonal.
-    gram: Vec<f64>,
-    /// `[target][height]`: a row of features is added to its class in one go.
+    /// Groups of six rows.
+    groups: usize,
+    /// `[column / 8][group]`: the columns up to and including the diagonal.
+    tiles: Vec<Tile>,
+    /// `[target][PIECE]`: a row of features is added to its class in one go.
     cross: Vec<f64>,
 }
 
 impl Strip {
-    fn new(first: usize, height: usize, targets: usize) -> Self {
+    fn new(first: usize, spec: &SumsSpec) -> Self {
+        let end = spec.order().min(first + PIECE);
+        let groups = (end - first).div_ceil(MR);
         Self {
             first,
-            height,
-            gram: vec![0.0; height * (first + height)],
-            cross: vec![0.0; height * targets],
+            groups,
+            tiles: vec![[[0.0; NR]; MR]; groups * end.div_ceil(NR)],
+            cross: vec![0.0; PIECE * spec.targets],
         }
     }
 
-    fn width(&self) -> usize {
-        self.first + self.height
+    /// Entry (i, j) of G, i in the strip and j no greater.
+    fn entry(&self, i: usize, j: usize) -> f64 {
+        let row = i - self.first;
+        self.tiles[j / NR * self.groups + row / MR][row % MR][j % NR]
     }
 }
 
@@ -84,10 +89,9 @@ impl Accumulator {
         let order = spec.order();
         let block_bytes = BLOCK * order.next_multiple_of(PIECE) * 2 * size_of::<f64>();
         let capacity = (STAGING_BYTES / block_bytes.max(1)).clamp(1, 64);
-        let height = strip_height(order);
         let strips = (0..order)
-            .step_by(height)
-            .map(|first| Strip::new(first, height, spec.targets))
+            .step_by(PIECE)
+            .map(|first| Strip::new(first, &spec))
             .collect();
         let blocks = (0..capacity).map(|_| Block::default()).collect();
         Self {
@@ -115,18 +119,15 @@ impl Accumulator {
             let room = self.capacity * BLOCK - self.pending;
             let take = room.min(rows.rows() - done);
             let (start, first_pending) = (done, self.pending);
-            self.blocks
-                .par_iter_mut()
-                .enumerate()
-                .for_each(|(b, block)| {
-                    // The part of this batch that falls into block `b`.
-                    let from = (b * BLOCK).max(first_pending);
-                    let to = ((b + 1) * BLOCK).min(first_pending + take);
-                    if from < to {
-                        let offset = start + (from - first_pending);
-                        block.fill(spec, rows, targets, offset..offset + (to - from));
-                    }
-                });
+            let pieces = self.blocks.iter_mut().enumerate().flat_map(|(b, block)| {
+                // The part of this batch that falls into block `b`.
+                let from = (b * BLOCK).max(first_pending);
+                let to = ((b + 1) * BLOCK).min(first_pending + take);
+                let offset = start + from.saturating_sub(first_pending);
+                let range = offset..offset + to.saturating_sub(from);
+                block.fill(spec, rows, targets, range)
+            });
+            in_turn(pieces, |piece| isa.run(piece));
             self.pending += take;
             done += take;
             if self.pending == self.capacity * BLOCK {
@@ -140,17 +141,13 @@ impl Accumulator {
         let blocks = &self.blocks[..self.pending.div_ceil(BLOCK)];
         let targets = self.spec.targets;
         // The longest strips first, so that no thread is left with one at the end.
-        self.strips
-            .par_iter_mut()
-            .rev()
-            .with_max_len(1)
-            .for_each(|strip| {
-                isa.run(FoldStrip {
-                    strip,
-                    blocks,
-                    targets,
-                });
+        in_turn(self.strips.iter_mut().rev(), |strip| {
+            isa.run(FoldStrip {
+                strip,
+                blocks,
+                targets,
             });
+        });
         for block in &mut self.blocks {
             block.rows = 0;
             block.classes.clear();
@@ -162,19 +159,14 @@ impl Accumulator {
         self.fold(isa);
         let (order, targets) = (self.spec.order(), self.spec.targets);
         let mut gram = Matrix::zeros(order, order);
-        let mut cross = Matrix::zeros(order, targets);
-        for strip in &self.strips {
-            for (r, values) in strip.gram.chunks_exact(strip.width()).enumerate() {
-                let i = strip.first + r;
-                if i < order {
-                    gram.row_mut(i)[..=i].copy_from_slice(&values[..=i]);
-                    for t in 0..targets {
-                        cross[(i, t)] = strip.cross[t * strip.height + r];
-                    }
-                }
-            }
-        }
-        mirror(&mut gram);
+        let strips = &self.strips;
+        gram.as_mut_slice()
+            .par_chunks_mut((PIECE * order).max(1))
+            .enumerate()
+            .for_each(|(piece, rows)| write_rows(strips, piece, rows, order));
+        let cross = Matrix::from_fn(order, targets, |i, t| {
+            strips[i / PIECE].cross[t * PIECE + i % PIECE]
+        });
         Sums {
             rows: self.rows,
             gram,
@@ -183,52 +175,44 @@ impl Accumulator {
     }
 }
 
-/// Copies the lower triangle of a square matrix to the upper one, tile by tile so that both stay in the cache.
-fn mirror(matrix: &mut Matrix) {
-    const SIDE: usize = 32;
-    let n = matrix.rows();
-    for top in (0..n).step_by(SIDE) {
-        for left in (top..n).step_by(SIDE) {
-            for i in top..n.min(top + SIDE) {
-                for j in left.max(i + 1)..n.min(left + SIDE) {
-                    matrix[(i, j)] = matrix[(j, i)];
-                }
+/// Rows `piece * PIECE..` of G from the lower triangle: their own strip, and the mirror image of the ones below.
+fn write_rows(strips: &[Strip], piece: usize, rows: &mut [f64], order: usize) {
+    let first = piece * PIECE;
+    for (r, row) in rows.chunks_exact_mut(order).enumerate() {
+        let i = first + r;
+        for (j, value) in row[..=i].iter_mut().enumerate() {
+            *value = strips[piece].entry(i, j);
+        }
+    }
+    for (below, strip) in strips.iter().enumerate().skip(piece) {
+        for (r, row) in rows.chunks_exact_mut(order).enumerate() {
+            let i = first + r;
+            let start = (i + 1).max(below * PIECE);
+            let end = order.min((below + 1) * PIECE);
+            for j in start..end {
+                row[j] = strip.entry(j, i);
             }
         }
     }
 }
 
 impl Block {
-    /// Appends rows `range` of the batch.
-    fn fill(
-        &mut self,
+    /// Appends rows `range` of the batch: what is left to do for it is packing the pieces that are returned.
+    fn fill<'a>(
+        &'a mut self,
         spec: SumsSpec,
-        rows: Rows<'_>,
+        rows: Rows<'a>,
         targets: Targets<'_>,
         range: std::ops::Range<usize>,
-    ) {
-        let padded = spec.order().next_multiple_of(PIECE);
-        // What lies beyond the last column stays zero for good.
-        self.left.resize(BLOCK * padded, 0.0);
-        self.right.resize(BLOCK * padded, 0.0);
-        let left = self.left.par_chunks_mut(BLOCK * PIECE);
-        let right = self.right.par_chunks_mut(BLOCK * PIECE);
+    ) -> impl Iterator<Item = PackPiece<'a>> {
         let filled = self.rows;
-        left.zip(right)
-            .enumerate()
-            .for_each(|(piece, (left, right))| {
-                let first = piece * PIECE;
-                let mut wide = [0.0; PIECE];
-                let count = spec.features.saturating_sub(first).min(PIECE);
-                if spec.bias && first + count == spec.features && count < PIECE {
-                    wide[count] = 1.0;
-                }
-                for (k, i) in (filled..).zip(range.clone()) {
-                    rows.widen_part(i, first.min(spec.features), &mut wide[..count]);
-                    scatter::<MR>(left, k, &wide);
-                    scatter::<NR>(right, k, &wide);
-                }
-            });
+        self.rows += range.len();
+        if !range.is_empty() {
+            let padded = spec.order().next_multiple_of(PIECE);
+            // What lies beyond the last column stays zero for good.
+            self.left.grow(BLOCK * padded);
+            self.right.grow(BLOCK * padded);
+        }
         match targets {
             Targets::None => {}
             Targets::Classes(classes) => {
@@ -237,23 +221,80 @@ impl Block {
             }
             Targets::Values(values) => {
                 let mut wide = vec![0.0; spec.targets.next_multiple_of(NR)];
-                self.values.resize(BLOCK * wide.len(), 0.0);
+                self.values.grow(BLOCK * wide.len());
                 for (k, i) in (filled..).zip(range.clone()) {
                     values.widen_row(i, &mut wide);
-                    scatter::<NR>(&mut self.values, k, &wide);
+                    let panels = self.values.chunks_exact_mut(BLOCK * NR);
+                    for (panel, values) in panels.zip(wide.as_chunks::<NR>().0) {
+                        panel[k * NR..][..NR].copy_from_slice(values);
+                    }
                 }
             }
         }
-        self.rows += range.len();
+        let left = self.left.chunks_mut(BLOCK * WIDE);
+        let right = self.right.chunks_mut(BLOCK * WIDE);
+        let pieces = left.zip(right).enumerate();
+        let pieces = pieces.take(if range.is_empty() { 0 } else { usize::MAX });
+        pieces.map(move |(piece, (left, right))| PackPiece {
+            spec,
+            rows,
+            range: range.clone(),
+            filled,
+            first: piece * WIDE,
+            left,
+            right,
+        })
     }
 }
 
-/// Writes one row into `[column / WIDTH][row][WIDTH]`.
-fn scatter<const WIDTH: usize>(packed: &mut [f64], row: usize, wide: &[f64]) {
-    let (from, _) = wide.as_chunks::<WIDTH>();
-    let (to, _) = packed.as_chunks_mut::<WIDTH>();
-    for (panel, values) in from.iter().enumerate() {
-        to[panel * BLOCK + row] = *values;
+/// Widens some columns of some rows into both operand formats.
+struct PackPiece<'a> {
+    spec: SumsSpec,
+    rows: Rows<'a>,
+    range: std::ops::Range<usize>,
+    /// Rows that the block holds already.
+    filled: usize,
+    /// The first of the columns.
+    first: usize,
+    left: &'a mut [f64],
+    right: &'a mut [f64],
+}
+
+impl Work for PackPiece<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, _: K) {
+        let features = self.spec.features;
+        let mut wide = [[0.0; WIDE]; RUN];
+        let count = features.saturating_sub(self.first).min(WIDE);
+        if self.spec.bias && self.first + count == features && count < WIDE {
+            for row in &mut wide {
+                row[count] = 1.0;
+            }
+        }
+        let first = self.first.min(features);
+        let mut to = self.filled;
+        for from in self.range.clone().step_by(RUN) {
+            let rows = RUN.min(self.range.end - from);
+            for (i, wide) in wide.iter_mut().enumerate().take(rows) {
+                self.rows.widen_part(from + i, first, &mut wide[..count]);
+            }
+            scatter::<MR>(self.left, to, &wide[..rows]);
+            scatter::<NR>(self.right, to, &wide[..rows]);
+            to += rows;
+        }
+    }
+}
+
+/// Writes rows into `[column / WIDTH][row][WIDTH]` from `first` on, panel by panel.
+#[inline(always)]
+fn scatter<const WIDTH: usize>(packed: &mut [f64], first: usize, rows: &[[f64; WIDE]]) {
+    for (panel, packed) in packed.chunks_exact_mut(BLOCK * WIDTH).enumerate() {
+        let (to, _) = packed[first * WIDTH..].as_chunks_mut::<WIDTH>();
+        for (to, row) in to.iter_mut().zip(rows) {
+            to.copy_from_slice(&row[panel * WIDTH..][..WIDTH]);
+        }
     }
 }
 
@@ -274,48 +315,56 @@ impl Work for FoldStrip<'_> {
             blocks,
             targets,
         } = self;
-        let (height, width) = (strip.height, strip.width());
+        let (first, groups) = (strip.first, strip.groups);
         for block in blocks {
             let depth = block.rows;
-            let left = |row: usize| &block.left[row / MR * BLOCK * MR..][..depth * MR];
-            for column in (0..width).step_by(NR) {
-                let right = &block.right[column * BLOCK..][..depth * NR];
-                for r in (0..height).step_by(MR) {
-                    let row = strip.first + r;
-                    if column >= row + MR {
-                        continue; // wholly above the diagonal
-                    }
-                    let tile = kernel.tile(left(row), right);
-                    for (i, sums) in tile.iter().enumerate() {
-                        let out = &mut strip.gram[(r + i) * width + column..][..NR];
-                        for (out, sum) in out.iter_mut().zip(sums) {
-                            *out += sum;
-                        }
-                    }
+            let left = Panels {
+                data: &block.left[first * BLOCK..],
+                stride: BLOCK * MR,
+                count: groups,
+                depth,
+            };
+            let right = |data, columns: usize| Panels {
+                data,
+                stride: BLOCK * NR,
+                count: columns.div_ceil(NR),
+                depth,
+            };
+            // Not those wholly above the diagonal.
+            let wanted = |i: usize, j: usize| j * NR < first + (i + 1) * MR;
+            let tiles = &mut strip.tiles;
+            let columns = right(&block.right, tiles.len() / groups * NR);
+            kernel.tiles(left, columns, wanted, |i, j, tile| {
+                let sums = tiles[j * groups + i].as_flattened_mut();
+                for (sum, value) in sums.iter_mut().zip(tile.as_flattened()) {
+                    *sum += value;
                 }
-            }
+            });
             if !block.classes.is_empty() {
-                for r in (0..height).step_by(MR) {
-                    let (rows, _) = left(strip.first + r).as_chunks::<MR>();
+                for i in 0..groups {
+                    let (rows, _) = left.panel(i).as_chunks::<MR>();
                     for (row, &class) in rows.iter().zip(&block.classes) {
-                        let out = &mut strip.cross[class as usize * height + r..][..MR];
+                        let out = &mut strip.cross[class as usize * PIECE + i * MR..][..MR];
                         for (out, value) in out.iter_mut().zip(row) {
                             *out += value;
                         }
                     }
                 }
             } else if !block.values.is_empty() {
-                for column in (0..targets).step_by(NR) {
-                    let right = &block.values[column * BLOCK..][..depth * NR];
-                    for r in (0..height).step_by(MR) {
-                        let tile = kernel.tile(left(strip.first + r), right);
-                        for (i, sums) in tile.iter().enumerate() {
-                            for (j, sum) in sums.iter().enumerate().take(targets - column) {
-                                strip.cross[(column + j) * height + r + i] += sum;
+                let cross = &mut strip.cross;
+                let columns = right(&block.values, targets);
+                kernel.tiles(
+                    left,
+                    columns,
+                    |_, _| true,
+                    |i, j, tile| {
+                        for (r, sums) in tile.iter().enumerate() {
+                            for (t, sum) in (j * NR..targets).zip(sums) {
+                                cross[t * PIECE + i * MR + r] += sum;
                             }
                         }
-                    }
-                }
+                    },
+                );
             }
         }
     }

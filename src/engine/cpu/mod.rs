@@ -5,15 +5,20 @@
 //! adds in one fixed order, so that a result has the same bytes for any number of threads.
 //!
 //! - [`gram`]: sums over rows, streamed in blocks of a fixed number of rows whatever the caller's batches are;
-//! - [`cholesky`]: blocked factor, blocked solve with inverted diagonal blocks;
-//! - [`product`]: projection, argmax, kernel matrix, pull-back.
+//! - [`cholesky`]: blocked factor that is kept packed, blocked solve with inverted diagonal blocks;
+//! - [`product`]: projection, kernel matrix, pull-back; [`argmax`]: the classes alone;
+//! - [`probe`]: what the processor could do at best.
 
+mod argmax;
 mod cholesky;
 mod gram;
 mod kernel;
+mod probe;
 mod product;
+mod turns;
 
 pub use kernel::Isa;
+pub use probe::{Peak, Probe};
 
 use std::sync::Arc;
 

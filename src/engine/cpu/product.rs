@@ -5,8 +5,9 @@
 
 use rayon::prelude::*;
 
+use super::argmax;
 use super::kernel::{Isa, Kernel, MR, NR, Work, pack_transposed};
-use crate::engine::{Matrix, Rows};
+use crate::engine::{Dtype, Matrix, Rows};
 
 /// Feature rows a task handles: eight tiles.
 const CHUNK: usize = 8 * MR;
@@ -154,16 +155,13 @@ pub(super) fn kernel_matrix(isa: Isa, left: Rows<'_>, right: Rows<'_>, bias: boo
 }
 
 pub(super) fn project_argmax(isa: Isa, rows: Rows<'_>, weights: &Matrix, bias: bool) -> Vec<u32> {
+    if rows.dtype() != Dtype::F64 && weights.cols() > 0 {
+        return argmax::screened(isa, rows, weights, bias);
+    }
     let right = Packed::from_columns(weights);
     let mut out = vec![0_u32; rows.rows()];
     each_row(isa, (rows, bias), &right, (&mut out, 1), |out, products| {
-        let mut best = 0;
-        for (j, value) in products.iter().enumerate() {
-            if *value > products[best] {
-                best = j;
-            }
-        }
-        out[0] = best as u32;
+        out[0] = argmax::largest(products);
     });
     out
 }
