@@ -33,7 +33,7 @@ mod matrix;
 mod tensor;
 
 pub use any::{AnyAccumulator, AnyEngine, AnyFactor};
-pub use cpu::{CpuEngine, Isa};
+pub use cpu::{CpuEngine, Isa, Peak};
 #[cfg(feature = "cuda")]
 pub use cuda::CudaEngine;
 pub use matrix::{Dtype, Matrix, Rows, Samples};

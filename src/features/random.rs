@@ -61,6 +61,11 @@ impl RandomFeatures {
         2 * self.frequencies.cols()
     }
 
+    /// Ωᵀ, inputs × m.
+    pub fn frequencies(&self) -> &Matrix {
+        &self.frequencies
+    }
+
     /// Maps `inputs` batch by batch and hands each batch of features to `sink` with the number of its first row.
     pub fn stream<E: Engine>(
         &self,

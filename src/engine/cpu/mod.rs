@@ -6,14 +6,17 @@
 //!
 //! - [`gram`]: sums over rows, streamed in blocks of a fixed number of rows whatever the caller's batches are;
 //! - [`cholesky`]: blocked factor, blocked solve with inverted diagonal blocks;
-//! - [`product`]: projection, argmax, kernel matrix, pull-back.
+//! - [`product`]: projection, argmax, kernel matrix, pull-back;
+//! - [`probe`]: what the machine can do, for benches.
 
 mod cholesky;
 mod gram;
 mod kernel;
+mod probe;
 mod product;
 
 pub use kernel::Isa;
+pub use probe::Peak;
 
 use std::sync::Arc;
 
