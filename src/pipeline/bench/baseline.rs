@@ -65,8 +65,9 @@ pub struct Change {
 impl Change {
     /// Whether it is slower than noise and tolerance explain.
     pub fn fell(&self) -> bool {
-        // Written so that NaN counts.
-        !(1.0 - self.share <= self.allowed)
+        let holds = 1.0 - self.share <= self.allowed;
+        // NaN does not hold.
+        !holds
     }
 }
 

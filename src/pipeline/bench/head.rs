@@ -81,7 +81,7 @@ pub fn run(
     folder.needs(bytes as u64)?;
     let gigabytes = bytes as f64 / 1e9;
     let place = folder.path().parent().unwrap_or(folder.path());
-    let note = format!("{gigabytes:.1} GB of files in {}", place.display());
+    let note = format!("{gigabytes:.2} GB of files in {}", place.display());
     report.notes.push(note);
     write_input(&folder, rows, progress)?;
 

@@ -136,17 +136,18 @@ impl Measurement {
                 self.rate(seconds.median),
                 String::new(),
                 String::new(),
+                String::new(),
                 memory.map_or_else(String::new, |m| format!("{:.0} MiB", m as f64 / 1048576.0)),
                 seconds.rounds.to_string(),
             ]
         };
         let mut ours = side("ours", &self.seconds, self.memory);
-        ours[5] = format!("{:.0} % of peak", 100.0 * self.share.median);
+        ours[5] = format!("{:.0} %", 100.0 * self.share.median);
         let mut lines = vec![COLUMNS.map(str::to_owned), ours];
         for peer in &self.peers {
             let mut line = side(&peer.name, &peer.seconds, peer.memory);
-            line[5] = peer.faster();
-            line[6] = peer.verdict();
+            line[6] = peer.faster();
+            line[7] = peer.verdict();
             lines.push(line);
         }
         lines
@@ -154,15 +155,16 @@ impl Measurement {
 }
 
 /// A line of a table.
-pub(super) type Cells = [String; 9];
+pub(super) type Cells = [String; 10];
 
 /// What the cells of a measurement are.
-const COLUMNS: [&str; 9] = [
+const COLUMNS: [&str; 10] = [
     "",
     "median ms",
     "range",
     "quartiles",
     "rate",
+    "of peak",
     "ours is faster by",
     "difference",
     "memory",
@@ -182,7 +184,7 @@ fn aligned(lines: &[Cells]) -> String {
     for line in lines {
         let cells = used.iter().map(|&j| match (j, width(j).unwrap_or(0)) {
             // Names and sentences to the left, numbers to the right.
-            (0 | 5 | 6, width) => format!("{:<width$}", line[j]),
+            (0 | 6 | 7, width) => format!("{:<width$}", line[j]),
             (_, width) => format!("{:>width$}", line[j]),
         });
         let cells: Vec<String> = cells.collect();
@@ -413,7 +415,7 @@ mod tests {
         let text = report.to_text();
         for piece in [
             "torch: absent",
-            "50 % of peak",
+            "50 %",
             "2.00x (2.00 to 2.00)",
             "1.0e-15",
             "7.0e0, not comparable",

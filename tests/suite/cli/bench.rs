@@ -53,7 +53,10 @@ fn a_python_that_is_not_there_is_absent_and_no_failure() {
         .set("--rows", 2000)
         .set("--python", "no-such-python")
         .succeeds();
-    assert!(said.contains("numpy: absent") && said.contains("MiB"), "{said}");
+    assert!(
+        said.contains("numpy: absent") && said.contains("MiB"),
+        "{said}"
+    );
 }
 
 #[test]
