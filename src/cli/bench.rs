@@ -137,7 +137,7 @@ pub(super) fn run(args: &BenchArgs, common: &Common) -> anyhow::Result<()> {
     let markdown = outputs.open("--markdown", args.markdown.as_deref())?;
     let page = outputs.open("--report", args.report.as_deref())?;
     let report = match device::ordinal(common)? {
-        Some(_) => args.on_device(common)?,
+        Some(_) => args.on_device(common, baseline.as_ref())?,
         None => args.on_processor(common, baseline.as_ref())?,
     };
     print(&report.to_text())?;
@@ -164,15 +164,18 @@ impl BenchArgs {
         self.operations.contains(&operation)
     }
 
+    /// Lanes have a report of their own.
     #[cfg(feature = "nn")]
     fn lanes_alone(&self) -> muso::Result<()> {
-        if self.operations.iter().all(|&o| o == Operation::Lanes) {
+        let outputs = [&self.markdown, &self.report, &self.save, &self.compare];
+        let alone = self.operations.iter().all(|&o| o == Operation::Lanes);
+        if alone && outputs.iter().all(|output| output.is_none()) {
             return Ok(());
         }
         Err(Error::Parameter {
             name: "OPERATION",
             value: "lanes with others".into(),
-            expected: "lanes alone: it measures something else".into(),
+            expected: "lanes alone, and no output but --json: it measures something else".into(),
         })
     }
 
@@ -194,17 +197,33 @@ impl BenchArgs {
         self.operations.iter().filter_map(|o| o.group()).collect()
     }
 
-    fn on_device(&self, common: &Common) -> muso::Result<BenchReport> {
-        for operation in [Operation::Scaling, Operation::Head] {
-            if self.has(operation) {
-                return Err(Error::Parameter {
-                    name: "--device",
-                    value: common.device.clone(),
-                    expected: "cpu for scaling and head".into(),
-                });
-            }
+    fn on_device(&self, common: &Common, baseline: Option<&Baseline>) -> muso::Result<BenchReport> {
+        let refused = |what: &str| Error::Parameter {
+            name: "--device",
+            value: common.device.clone(),
+            expected: format!("cpu for {what}"),
+        };
+        if self.has(Operation::Scaling) || self.has(Operation::Head) {
+            return Err(refused("scaling and head"));
         }
-        device::bench(common, &self.groups(&Group::DEVICE), &mut Bar::new())
+        if self.rounds.is_some() || self.quick || self.python.is_some() {
+            return Err(refused("--rounds, --quick and --python"));
+        }
+        let report = device::bench(common, &self.groups(&Group::DEVICE), &mut Bar::new())?;
+        self.check_machine(baseline, &report.device, &report.processor)?;
+        Ok(report)
+    }
+
+    fn check_machine(
+        &self,
+        baseline: Option<&Baseline>,
+        device: &str,
+        processor: &str,
+    ) -> muso::Result<()> {
+        match (baseline, &self.compare) {
+            (Some(baseline), Some(path)) => baseline.check_machine(path, device, processor),
+            _ => Ok(()),
+        }
     }
 
     fn on_processor(
@@ -215,10 +234,8 @@ impl BenchArgs {
         let AnyEngine::Cpu(engine) = device::engine(common)? else {
             unreachable!("the processor was asked for");
         };
-        if let (Some(baseline), Some(path)) = (baseline, &self.compare) {
-            let (device, processor) = cpu::machine(&engine);
-            baseline.check_machine(path, &device, &processor)?;
-        }
+        let (device, processor) = cpu::machine(&engine);
+        self.check_machine(baseline, &device, &processor)?;
         let options = Options {
             rounds: self.rounds,
             quick: self.quick,

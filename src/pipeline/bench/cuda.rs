@@ -53,6 +53,9 @@ pub fn run(
     groups: &[Group],
     progress: &mut dyn Progress,
 ) -> Result<BenchReport> {
+    if let Some(&group) = groups.iter().find(|group| !Group::DEVICE.contains(group)) {
+        return Err(not_here(group));
+    }
     let mut bench = Bench::new(context)?;
     let orders = bench.sizes.orders;
     let total = (groups.len() * orders.len()) as u64;

@@ -135,6 +135,15 @@ impl Array {
         Self::F32(cols + 1, values.collect())
     }
 
+    /// Bytes of its values in NumPy's format, at most.
+    pub(super) fn size(&self) -> u64 {
+        let each = match self {
+            Self::F64(_) => 8,
+            _ => 4,
+        };
+        (self.rows().rows() * self.rows().cols() * each) as u64
+    }
+
     /// Writes it in NumPy's format.
     pub(super) fn write_npy(&self, path: &Path) -> Result<()> {
         let (descr, bytes): (_, &[u8]) = match self {

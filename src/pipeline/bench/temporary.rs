@@ -34,15 +34,14 @@ impl Temporary {
         self.0.join(name)
     }
 
-    /// Refuses to begin what the disk has no room for; 1 GB is to be left.
+    /// Refuses to begin what the disk has no room for; half as much again is to be left.
     pub(super) fn needs(&self, bytes: u64) -> Result<()> {
-        const SPARE: u64 = 1 << 30;
         match free_bytes(&self.0) {
-            Some(free) if free < bytes + SPARE => Err(Error::format(
+            Some(free) if free < bytes + bytes / 2 => Err(Error::format(
                 self.0.parent().unwrap_or(&self.0),
-                format!("{:.1} GB are free", free as f64 / 1e9),
+                format!("{:.2} GB are free", free as f64 / 1e9),
                 format!(
-                    "{:.1} GB and 1 GB to spare; --dir names another place, and fewer --rows need less",
+                    "{:.2} GB and half as much to spare; --dir names another place, and fewer --rows need less",
                     bytes as f64 / 1e9
                 ),
             )),

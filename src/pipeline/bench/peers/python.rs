@@ -134,6 +134,7 @@ impl Python {
         arrays: &[(&str, Cow<'_, Array>)],
         shape: (usize, usize),
     ) -> Result<Vec<Box<dyn Peer + 'a>>> {
+        folder.needs(arrays.iter().map(|(_, array)| array.size()).sum())?;
         let mut paths = serde_json::Map::new();
         for (name, array) in arrays {
             let path = folder.join(&format!("{name}.npy"));
