@@ -91,15 +91,13 @@ pub fn run(
         threads: engine.threads(),
         folder,
     };
-    let scripts = bench.scripts(rows, &mut report);
+    let mut scripts = bench.scripts(rows, &mut report);
     let mut ours: Vec<(f64, Limit)> = Vec::new();
     let mut memory = None;
-    let mut theirs: Vec<Vec<Run>> = scripts.iter().map(|_| Vec::new()).collect();
-    let mut differences = vec![0.0_f64; scripts.len()];
     for round in 0..rounds {
-        let mut step = |part: usize| {
+        let mut step = |turn: usize| {
             let turns = 1 + SCRIPTS.len();
-            let done = (round * turns + part) as u64;
+            let done = (round * turns + turn) as u64;
             check(progress, "measuring", done, (rounds * turns) as u64)
         };
         step(0)?;
@@ -108,31 +106,55 @@ pub fn run(
         let own = bench.ours().or_else(|e| step(0).and(Err(e)))?;
         ours.push((own.seconds, limit));
         memory = memory.max(own.memory);
-        for (k, (_, script)) in scripts.iter().enumerate() {
+        for (k, script) in scripts.iter_mut().enumerate() {
             step(k + 1)?;
-            let run = bench.script(script).or_else(|e| step(k + 1).and(Err(e)))?;
-            differences[k] = differences[k].max(relative(&run.head, &own.head));
-            theirs[k].push(run);
+            let run = bench.script(script.text);
+            let run = run.or_else(|e| step(k + 1).and(Err(e)))?;
+            script.add(&run, &own);
         }
     }
     let shape =
         format!("N = {rows}, D = {FEATURES} + bias, C = {CLASSES}, f32 file, whole process");
     let mut measured = Measurement::new("head".into(), shape, work(rows), &ours);
     measured.memory = memory;
-    for ((&(name, _), runs), &difference) in scripts.iter().zip(&theirs).zip(&differences) {
-        let ratios = runs.iter().zip(&ours).map(|(run, own)| run.seconds / own.0);
-        let seconds: Vec<f64> = runs.iter().map(|run| run.seconds).collect();
-        measured.peers.push(PeerMeasurement {
-            name: name.into(),
-            seconds: Spread::of(&seconds),
-            ratio: Spread::of(&ratios.collect::<Vec<_>>()),
-            difference,
-            tolerance: Some(TOLERANCE),
-            memory: runs.iter().filter_map(|run| run.memory).max(),
-        });
-    }
+    measured.peers = scripts.into_iter().map(Script::finish).collect();
     report.measurements.push(measured);
     Ok(report)
+}
+
+/// A script and what its runs gave.
+struct Script {
+    name: &'static str,
+    text: &'static str,
+    seconds: Vec<f64>,
+    ratios: Vec<f64>,
+    difference: f64,
+    memory: Option<u64>,
+}
+
+impl Script {
+    fn add(&mut self, run: &Run, own: &Run) {
+        self.seconds.push(run.seconds);
+        self.ratios.push(run.seconds / own.seconds);
+        self.memory = self.memory.max(run.memory);
+        let difference = relative(&run.head, &own.head);
+        // `max` would pass over NaN.
+        self.difference = match difference.is_nan() {
+            true => f64::INFINITY,
+            false => self.difference.max(difference),
+        };
+    }
+
+    fn finish(self) -> PeerMeasurement {
+        PeerMeasurement {
+            name: self.name.into(),
+            seconds: Spread::of(&self.seconds),
+            ratio: Spread::of(&self.ratios),
+            difference: self.difference,
+            tolerance: Some(TOLERANCE),
+            memory: self.memory,
+        }
+    }
 }
 
 /// Sums over the rows, a triangle of G and a column of one-hot targets for each; the file read once.
@@ -169,13 +191,13 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Names and texts of those that can run here.
-    fn scripts(&self, rows: usize, report: &mut BenchReport) -> Vec<(&'static str, &'static str)> {
+    /// Those that can run here.
+    fn scripts(&self, rows: usize, report: &mut BenchReport) -> Vec<Script> {
         if self.python.is_none() {
             return Vec::new();
         }
         let mut scripts = Vec::new();
-        for (name, script, bytes) in SCRIPTS {
+        for (name, text, bytes) in SCRIPTS {
             let needed = (rows * FEATURES * bytes) as u64;
             match available_memory() {
                 Some(free) if free < needed => report.notes.push(format!(
@@ -183,7 +205,14 @@ impl Bench<'_> {
                     needed as f64 / 1e9,
                     free as f64 / 1e9
                 )),
-                _ => scripts.push((name, script)),
+                _ => scripts.push(Script {
+                    name,
+                    text,
+                    seconds: Vec::new(),
+                    ratios: Vec::new(),
+                    difference: 0.0,
+                    memory: None,
+                }),
             }
         }
         scripts
