@@ -19,16 +19,9 @@ pub(super) fn engine(common: &Common) -> Result<AnyEngine> {
     }
 }
 
-/// Measures operations on the device that was asked for.
+/// Measures the kernels of the device that was asked for.
 pub(super) fn bench(common: &Common, groups: &[Group], bar: &mut Bar) -> Result<BenchReport> {
-    match ordinal(common)? {
-        None => Err(Error::Parameter {
-            name: "--device",
-            value: common.device.clone(),
-            expected: "cuda or cuda:N; on the CPU `cargo bench` measures".into(),
-        }),
-        Some(ordinal) => cuda_bench(common, ordinal, groups, bar),
-    }
+    cuda_bench(common, ordinal(common)?.unwrap_or(0), groups, bar)
 }
 
 /// The number of the CUDA device that `--device` names; none for the processor.

@@ -77,8 +77,7 @@ enum Command {
     /// Train, retrain, unlearn with every method and show the gaps
     #[cfg(feature = "nn")]
     Compare(Box<network::CompareArgs>),
-    /// Measure the operations on a GPU against what it can do
-    Bench(bench::BenchArgs),
+    Bench(Box<bench::BenchArgs>),
     /// Tell what this build and machine can do
     Doctor,
 }

@@ -129,6 +129,14 @@ impl Engine for AnyEngine {
         on_device!(self, engine => engine.project_argmax(rows, weights))
     }
 
+    fn waves(&self, rows: Rows<'_>, frequencies: &Matrix, scale: f64) -> Result<Matrix> {
+        on_device!(self, engine => engine.waves(rows, frequencies, scale))
+    }
+
+    fn squares(&self, rows: Rows<'_>, weights: &Matrix) -> Result<Vec<f64>> {
+        on_device!(self, engine => engine.squares(rows, weights))
+    }
+
     fn pull_back(&self, rows: Rows<'_>, coefficients: &Matrix, bias: bool) -> Result<Matrix> {
         on_device!(self, engine => engine.pull_back(rows, coefficients, bias))
     }

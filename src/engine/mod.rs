@@ -218,6 +218,35 @@ pub trait Engine: Send + Sync {
     /// The column of the largest entry of each row of Z W, the first where several are equal.
     fn project_argmax(&self, rows: Rows<'_>, weights: &Matrix) -> Result<Vec<u32>>;
 
+    /// [cos(Z Ω) sin(Z Ω)] · scale, N×2m: random features of `rows` with m `frequencies` as columns.
+    fn waves(&self, rows: Rows<'_>, frequencies: &Matrix, scale: f64) -> Result<Matrix> {
+        fits(rows, frequencies)?;
+        let phases = self.project(rows, frequencies)?;
+        let mut out = Matrix::zeros(rows.rows(), 2 * phases.cols());
+        for i in 0..rows.rows() {
+            let (cosines, sines) = out.row_mut(i).split_at_mut(phases.cols());
+            for (k, phase) in phases.row(i).iter().enumerate() {
+                let (sin, cos) = phase.sin_cos();
+                (cosines[k], sines[k]) = (scale * cos, scale * sin);
+            }
+        }
+        Ok(out)
+    }
+
+    /// The squared norm of each row of Z W, which need not exist at once.
+    fn squares(&self, rows: Rows<'_>, weights: &Matrix) -> Result<Vec<f64>> {
+        const BATCH: usize = 4096;
+        fits(rows, weights)?;
+        let mut out = Vec::with_capacity(rows.rows());
+        for start in (0..rows.rows()).step_by(BATCH) {
+            let batch = rows.slice(start, rows.rows().min(start + BATCH));
+            let products = self.project(batch, weights)?;
+            let square = |i: usize| products.row(i).iter().map(|x| x * x).sum::<f64>();
+            out.extend((0..batch.rows()).map(square));
+        }
+        Ok(out)
+    }
+
     /// ZᵀA, D×C, for A of one row a feature row; `bias` appends the sum of A's rows.
     fn pull_back(&self, rows: Rows<'_>, coefficients: &Matrix, bias: bool) -> Result<Matrix>;
 
@@ -253,6 +282,18 @@ pub trait Engine: Send + Sync {
         let product = tensor::with_rows(rows, |rows| self.project(rows, weights))?;
         Ok(tensor::to_tensor(&product, &rows.device()))
     }
+}
+
+/// Checks that a matrix has a row for each column of `rows`.
+fn fits(rows: Rows<'_>, matrix: &Matrix) -> Result<()> {
+    if matrix.rows() == rows.cols() {
+        return Ok(());
+    }
+    Err(Error::Shape {
+        what: "matrix".into(),
+        found: format!("{} rows", matrix.rows()),
+        expected: format!("{} rows", rows.cols()),
+    })
 }
 
 /// Checks that weights fit the rows, with or without a bias row; returns whether there is one.

@@ -24,7 +24,7 @@ use rand_distr::{Distribution, StandardNormal};
 use crate::engine::{Engine, Matrix, Rows};
 use crate::error::{Error, Result};
 
-/// Input rows mapped at a time: bounds the memory between product and cosine.
+/// Input rows mapped at a time.
 const BATCH: usize = 512;
 
 /// A fixed draw of frequencies.
@@ -61,6 +61,16 @@ impl RandomFeatures {
         2 * self.frequencies.cols()
     }
 
+    /// Ωᵀ, inputs × m.
+    pub fn frequencies(&self) -> &Matrix {
+        &self.frequencies
+    }
+
+    /// √(1/m).
+    fn scale(&self) -> f64 {
+        (1.0 / self.frequencies.cols() as f64).sqrt()
+    }
+
     /// Maps `inputs` batch by batch and hands each batch of features to `sink` with the number of its first row.
     pub fn stream<E: Engine>(
         &self,
@@ -68,20 +78,10 @@ impl RandomFeatures {
         inputs: Rows<'_>,
         mut sink: impl FnMut(usize, &Matrix) -> Result<()>,
     ) -> Result<()> {
-        let count = self.frequencies.cols();
-        let scale = (1.0 / count as f64).sqrt();
         for start in (0..inputs.rows()).step_by(BATCH) {
             let end = inputs.rows().min(start + BATCH);
-            let phases = engine.project(inputs.slice(start, end), &self.frequencies)?;
-            let mut features = Matrix::zeros(end - start, 2 * count);
-            for i in 0..end - start {
-                let (cosines, sines) = features.row_mut(i).split_at_mut(count);
-                for (k, phase) in phases.row(i).iter().enumerate() {
-                    let (sin, cos) = phase.sin_cos();
-                    cosines[k] = scale * cos;
-                    sines[k] = scale * sin;
-                }
-            }
+            let features =
+                engine.waves(inputs.slice(start, end), &self.frequencies, self.scale())?;
             sink(start, &features)?;
         }
         Ok(())
@@ -89,13 +89,6 @@ impl RandomFeatures {
 
     /// Maps all of `inputs`.
     pub fn apply<E: Engine>(&self, engine: &E, inputs: &Matrix) -> Result<Matrix> {
-        let mut out = Matrix::zeros(inputs.rows(), self.width());
-        self.stream(engine, inputs.as_rows(), |start, batch| {
-            for i in 0..batch.rows() {
-                out.row_mut(start + i).copy_from_slice(batch.row(i));
-            }
-            Ok(())
-        })?;
-        Ok(out)
+        engine.waves(inputs.as_rows(), &self.frequencies, self.scale())
     }
 }

@@ -32,10 +32,7 @@ pub fn leverage_scores<E: Engine>(
     let weights = Matrix::from_fn(eigen.vectors.cols(), kept, |i, j| {
         eigen.vectors[(j, i)] * scale(j)
     });
-    let coordinates = engine.project(rows, &weights)?;
-    Ok((0..rows.rows())
-        .map(|i| coordinates.row(i).iter().map(|x| x * x).sum())
-        .collect())
+    engine.squares(rows, &weights)
 }
 
 /// Draws `count` rows with replacement, each with the probability its score gives it; indices ascend.

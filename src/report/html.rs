@@ -13,11 +13,13 @@
 //! assert!(html::head_page(&HeadReport::default()).ends_with("</html>\n"));
 //! ```
 
+mod charts;
 mod network;
 mod run;
 
 use std::collections::BTreeMap;
 
+pub use charts::chart_page;
 pub use network::network_page;
 pub use run::run_page;
 

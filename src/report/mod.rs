@@ -4,7 +4,8 @@
 //! plain types ([`Table`], [`NetworkReport`], [`RunReport`], [`HeadReport`]) and renders those into strings. It opens no file: the caller writes
 //! the string under a temporary name and renames it, so a killed run never leaves half a report.
 //!
-//! - [`table`], [`network`], [`head`] and [`sums`] are the data, each with its JSON form, and [`single`] that of one run;
+//! - [`table`], [`network`], [`head`] and [`sums`] are the data, each with its JSON form, [`single`] that of one run and
+//!   [`charts`] that of a bench;
 //! - [`terminal`] and [`HeadReport::to_text`] write for a terminal;
 //! - [`svg`] draws the charts and [`html`] sets them into one self-contained page;
 //! - [`paper`] holds the published values that stand beside ours.
@@ -27,6 +28,7 @@
 //! assert!(table.to_json().contains("\"delta_w\": 1e-14"));
 //! ```
 
+pub mod charts;
 mod format;
 pub mod head;
 pub mod html;
@@ -41,6 +43,7 @@ pub mod terminal;
 #[cfg(test)]
 mod sample;
 
+pub use charts::{ChartPage, PageTable};
 pub use head::{
     Accuracy, Change, Conditioning, HeadReport, Phase, Premise, RowCounts, Verification,
 };

@@ -1,5 +1,10 @@
 //! Eigendecomposition of a symmetric matrix: the rank-revealing fallback, and the source of leverage scores.
 
+use faer::diag::Diag;
+use faer::dyn_stack::{MemBuffer, MemStack};
+use faer::linalg::evd;
+use faer::{Mat, Par};
+
 use crate::engine::{Engine, Matrix};
 use crate::error::{Error, Result};
 
@@ -20,11 +25,22 @@ impl Eigen {
             return Err(Error::NoConvergence { size: n });
         }
         let view = faer::MatRef::from_row_major_slice(a.as_slice(), n, n);
-        let eigen = view
-            .self_adjoint_eigen(faer::Side::Lower)
-            .map_err(|_| Error::NoConvergence { size: n })?;
-        let values: Vec<f64> = (0..n).rev().map(|j| eigen.S()[j]).collect();
-        let vectors = Matrix::from_fn(n, n, |j, i| eigen.U()[(i, n - 1 - j)]);
+        let (mut u, mut s) = (Mat::zeros(n, n), Diag::zeros(n));
+        // One thread whatever faer's own setting is: bytes do not depend on the number of threads.
+        let par = Par::Seq;
+        let wanted = evd::ComputeEigenvectors::Yes;
+        let scratch = evd::self_adjoint_evd_scratch::<f64>(n, wanted, par, Default::default());
+        evd::self_adjoint_evd(
+            view,
+            s.as_mut(),
+            Some(u.as_mut()),
+            par,
+            MemStack::new(&mut MemBuffer::new(scratch)),
+            Default::default(),
+        )
+        .map_err(|_| Error::NoConvergence { size: n })?;
+        let values: Vec<f64> = (0..n).rev().map(|j| s[j]).collect();
+        let vectors = Matrix::from_fn(n, n, |j, i| u[(i, n - 1 - j)]);
         Ok(Self { values, vectors })
     }
 

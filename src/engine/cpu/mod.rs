@@ -6,7 +6,8 @@
 //!
 //! - [`gram`]: sums over rows, streamed in blocks of a fixed number of rows whatever the caller's batches are;
 //! - [`cholesky`]: blocked factor that is kept packed, blocked solve with inverted diagonal blocks;
-//! - [`product`]: projection, kernel matrix, pull-back; [`argmax`]: the classes alone;
+//! - [`product`]: projection, kernel matrix, pull-back; [`argmax`]: the classes alone; [`waves`]: sine and
+//!   cosine of products;
 //! - [`probe`]: what the processor could do at best.
 
 mod argmax;
@@ -16,6 +17,7 @@ mod kernel;
 mod probe;
 mod product;
 mod turns;
+mod waves;
 
 pub use kernel::Isa;
 pub use probe::{Peak, Probe};
@@ -128,6 +130,16 @@ impl Engine for CpuEngine {
     fn project_argmax(&self, rows: Rows<'_>, weights: &Matrix) -> Result<Vec<u32>> {
         let bias = super::weights_have_bias(rows, weights)?;
         Ok(self.compute(|| product::project_argmax(self.isa, rows, weights, bias)))
+    }
+
+    fn waves(&self, rows: Rows<'_>, frequencies: &Matrix, scale: f64) -> Result<Matrix> {
+        super::fits(rows, frequencies)?;
+        Ok(self.compute(|| product::waves(self.isa, rows, frequencies, scale)))
+    }
+
+    fn squares(&self, rows: Rows<'_>, weights: &Matrix) -> Result<Vec<f64>> {
+        super::fits(rows, weights)?;
+        Ok(self.compute(|| product::squares(self.isa, rows, weights)))
     }
 
     fn pull_back(&self, rows: Rows<'_>, coefficients: &Matrix, bias: bool) -> Result<Matrix> {

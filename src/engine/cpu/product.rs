@@ -1,4 +1,5 @@
-//! Products with feature rows: projection Z W, its argmax, kernel matrices Z₁Z₂ᵀ and the pull-back ZᵀA.
+//! Products with feature rows: projection Z W and what is made of its rows at once (argmax, waves, norms), kernel matrices
+//! Z₁Z₂ᵀ and the pull-back ZᵀA.
 //!
 //! The right operand is packed once; feature rows are widened and packed six at a time by the task that uses them, so
 //! that no widened copy of the features ever exists. Each entry of a result is one chain over the columns, in order.
@@ -7,6 +8,7 @@ use rayon::prelude::*;
 
 use super::argmax;
 use super::kernel::{Isa, Kernel, MR, NR, Work, pack_transposed};
+use super::waves::Waves;
 use crate::engine::{Dtype, Matrix, Rows};
 
 /// Feature rows a task handles: eight tiles.
@@ -163,6 +165,51 @@ pub(super) fn project_argmax(isa: Isa, rows: Rows<'_>, weights: &Matrix, bias: b
     each_row(isa, (rows, bias), &right, (&mut out, 1), |out, products| {
         out[0] = argmax::largest(products);
     });
+    out
+}
+
+/// cos and sin of the products with `frequencies`, times `scale`: N×2m, cosines first.
+pub(super) fn waves(isa: Isa, rows: Rows<'_>, frequencies: &Matrix, scale: f64) -> Matrix {
+    let right = Packed::from_columns(frequencies);
+    let count = right.columns;
+    let mut out = Matrix::zeros(rows.rows(), 2 * count);
+    each_row(
+        isa,
+        (rows, false),
+        &right,
+        (out.as_mut_slice(), 2 * count),
+        |out, phases| {
+            let (cosines, sines) = out.split_at_mut(count);
+            isa.run(Waves {
+                phases,
+                cosines,
+                sines,
+                scale,
+            });
+        },
+    );
+    out
+}
+
+/// Squared norms of the rows of Z W.
+pub(super) fn squares(isa: Isa, rows: Rows<'_>, weights: &Matrix) -> Vec<f64> {
+    let right = Packed::from_columns(weights);
+    let mut out = vec![0.0; rows.rows()];
+    each_row(
+        isa,
+        (rows, false),
+        &right,
+        (&mut out, 1),
+        |out, products| {
+            let mut sums = [0.0; NR];
+            for products in products.chunks(NR) {
+                for (sum, x) in sums.iter_mut().zip(products) {
+                    *sum += x * x;
+                }
+            }
+            out[0] = sums.iter().sum();
+        },
+    );
     out
 }
 

@@ -5,7 +5,7 @@
 
 use half::{bf16, f16};
 
-use super::{BenchReport, Group, Limit, Measurement};
+use super::{BenchReport, Group, Limit, Measurement, Work};
 use crate::engine::Matrix;
 use crate::error::{Error, Result};
 use crate::gpu::gram::Labels;
@@ -53,6 +53,9 @@ pub fn run(
     groups: &[Group],
     progress: &mut dyn Progress,
 ) -> Result<BenchReport> {
+    if let Some(&group) = groups.iter().find(|group| !Group::DEVICE.contains(group)) {
+        return Err(not_here(group));
+    }
     let mut bench = Bench::new(context)?;
     let orders = bench.sizes.orders;
     let total = (groups.len() * orders.len()) as u64;
@@ -65,6 +68,7 @@ pub fn run(
                 Group::Cholesky => bench.cholesky(order)?,
                 Group::Projection => bench.projection(order)?,
                 Group::Update => bench.update(order)?,
+                other => return Err(not_here(*other)),
             }
             done += 1;
         }
@@ -73,7 +77,17 @@ pub fn run(
         device: context.describe(),
         is_virtual: context.driver().is_virtual(),
         measurements: bench.measurements,
+        ..BenchReport::default()
     })
+}
+
+fn not_here(group: Group) -> Error {
+    let all: Vec<&str> = Group::DEVICE.into_iter().map(Group::name).collect();
+    Error::Parameter {
+        name: "OPERATION",
+        value: group.name().into(),
+        expected: format!("one of {} on a GPU", all.join(", ")),
+    }
 }
 
 /// What an operation is and what it cannot do without.
@@ -201,19 +215,19 @@ impl Bench {
             self.stream.synchronize()?;
             seconds.push(self.stop.seconds_since(&self.start)?);
         }
-        seconds.sort_by(f64::total_cmp);
         let properties = self.context.properties();
-        self.measurements.push(Measurement {
-            operation: operation.name,
-            shape: operation.shape,
-            seconds: seconds[seconds.len() / 2],
+        let limit = Limit {
+            flops: properties.peak(operation.technique),
+            bytes: properties.bandwidth,
+        };
+        let rounds: Vec<(f64, Limit)> = seconds.into_iter().map(|s| (s, limit)).collect();
+        let work = Work {
             flops: operation.flops,
             bytes: operation.bytes,
-            limit: Limit {
-                flops: properties.peak(operation.technique),
-                bytes: properties.bandwidth,
-            },
-        });
+        };
+        let Operation { name, shape, .. } = operation;
+        let measured = Measurement::new(name, shape, work, &rounds);
+        self.measurements.push(measured);
         Ok(())
     }
 

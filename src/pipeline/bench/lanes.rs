@@ -5,12 +5,13 @@
 //! same bytes. On the processor a pass cannot take less than its processor time shared by all cores, so the cores that
 //! are in use one thing after the other bound what lanes can gain.
 
-use std::path::PathBuf;
 use std::time::Instant;
 
 use muso_models::{Architecture, NetworkConfig};
 use serde::Serialize;
 
+use super::Spread;
+use super::temporary::Temporary;
 use crate::data::digits;
 use crate::data::images::{ClassNames, ImageSet, Kind, Normalisation, open};
 use crate::data::mnist::{PIXEL_MEAN, PIXEL_STD};
@@ -21,6 +22,9 @@ use crate::gram::{Gram, GramBuilder, Route};
 use crate::pipeline::networks::Workplace;
 use crate::progress::{Progress, check};
 use crate::scheduler::{Scheduler, Summary, Trace};
+
+/// Images of a pass when not told.
+pub const ROWS: usize = 50_000;
 
 /// How the images are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -60,7 +64,7 @@ pub struct LanesReport {
 impl LanesReport {
     /// For a terminal.
     pub fn text(&self) -> String {
-        let median = |times: &[f64]| middle(times.to_vec());
+        let median = |times: &[f64]| Spread::of(times).median;
         let cores = self
             .cores_in_use
             .map_or_else(String::new, |cores| format!(", {cores:.2} cores in use"));
@@ -91,11 +95,6 @@ pub fn to_json(reports: &[LanesReport]) -> String {
     serde_json::to_string_pretty(reports).unwrap_or_default() + "\n"
 }
 
-fn middle(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
 /// The embedded digits as bytes, 784 an image, and their classes.
 fn pixels() -> Result<(Vec<u8>, Vec<i64>)> {
     let digits = digits()?;
@@ -105,16 +104,6 @@ fn pixels() -> Result<(Vec<u8>, Vec<i64>)> {
     let labels = digits.train_labels.iter().chain(&digits.test_labels);
     let classes = labels.map(|&digit| i64::from(digit == 7));
     Ok((pixels.collect(), classes.collect()))
-}
-
-/// A folder that goes when this does.
-struct Temporary(PathBuf);
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        // What cannot be removed is left to whoever clears the temporary folder.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// The digits as a data set, and the folder that it is in.
@@ -129,9 +118,8 @@ fn images(kept: Kept) -> Result<(ImageSet, Normalisation, Option<Temporary>)> {
         let set = ImageSet::new([1, 28, 28], pixels, classes, names)?;
         return Ok((set, normalisation, None));
     }
-    let root = std::env::temp_dir().join(format!("muso-lanes-{}", std::process::id()));
-    let folder = Temporary(root);
-    let root = &folder.0;
+    let folder = Temporary::new(None)?;
+    let root = folder.path();
     for (i, (image, class)) in pixels.chunks_exact(784).zip(&classes).enumerate() {
         let part = if i % 100 == 0 { "test" } else { "train" };
         let place = root.join(part).join(["three", "seven"][*class as usize]);
@@ -231,9 +219,9 @@ pub fn run(
         kind: "lanes",
         device: place.engine.describe(),
         rows,
-        ratio: middle(ratios.collect()),
+        ratio: Spread::of(&ratios.collect::<Vec<_>>()).median,
         images: kept,
-        cores_in_use: (!cores.is_empty()).then(|| middle(cores)),
+        cores_in_use: (!cores.is_empty()).then(|| Spread::of(&cores).median),
         in_place,
         in_lanes,
         same_bytes,

@@ -176,6 +176,9 @@ fn bench_gives_modelled_times_as_such() {
         let share = m["share_of_limit"].as_f64().unwrap();
         assert!(share > 0.0 && share <= 1.0, "{m}");
     }
-    // On the processor there is nothing yet.
-    one_line(&Run::new(&case, "bench").output(), &["--device", "cuda"]);
+    // What only the processor is measured by.
+    for operation in ["leverage", "scaling"] {
+        let run = Run::new(&case, &format!("bench {operation}")).set("--device", "cuda");
+        one_line(&on_virtual(&run, &[]), &[operation]);
+    }
 }

@@ -6,11 +6,12 @@ use muso_models::burn::tensor::{Device, Int, Tensor, TensorData};
 use muso_models::{Architecture, Folded, Mode, Network, NetworkConfig, Statistics, Tape, params};
 use serde_json::{Value, json};
 
-use crate::common::gaussian_f32;
-use crate::python::Array;
+use super::super::inputs::{Array, gaussian_f32};
+use crate::engine::Matrix;
+use crate::error::Result;
 
 /// A network with a batch to run it on.
-pub(crate) struct Prepared {
+pub(in super::super) struct Prepared {
     config: NetworkConfig,
     network: Network,
     folded: Folded,
@@ -19,15 +20,8 @@ pub(crate) struct Prepared {
     tape: Tape,
 }
 
-/// Architecture, images of a batch and multiply-adds of an image.
-pub(crate) const NETWORKS: [(Architecture, usize, f64); 3] = [
-    (Architecture::SmallCnn, 64, 1.217e6),
-    (Architecture::ResNet20, 128, 40.55e6),
-    (Architecture::ResNet18, 64, 555.4e6),
-];
-
 impl Prepared {
-    pub(crate) fn new(architecture: Architecture, count: usize) -> crate::Outcome<Self> {
+    pub(in super::super) fn new(architecture: Architecture, count: usize) -> Result<Self> {
         let image = match architecture {
             Architecture::SmallCnn => [1, 28, 28],
             _ => [3, 32, 32],
@@ -49,7 +43,7 @@ impl Prepared {
         })
     }
 
-    pub(crate) fn describe(&self) -> Value {
+    pub(in super::super) fn describe(&self) -> Value {
         json!({
             "architecture": self.config.architecture.name(),
             "classes": self.config.classes,
@@ -58,27 +52,27 @@ impl Prepared {
     }
 
     /// What the peers get: the images, the labels and all tensors end to end.
-    pub(crate) fn arrays(&self) -> Vec<(&'static str, Array)> {
+    pub(in super::super) fn arrays(&self) -> Vec<(&'static str, Array)> {
         let count = self.images.dims()[0];
         let images = floats(self.images.clone());
         let state = self.network.state();
         let weights: Vec<f32> = state.iter().flat_map(|t| t.values.clone()).collect();
         let labels: Vec<f32> = (0..count).map(|i| (i % 10) as f32).collect();
         vec![
-            ("images", Array::f32(count, images.len() / count, images)),
-            ("weights", Array::f32(1, weights.len(), weights)),
-            ("labels", Array::f32(1, count, labels)),
+            ("images", Array::F32(images.len() / count, images)),
+            ("weights", Array::F32(weights.len(), weights)),
+            ("labels", Array::F32(count, labels)),
         ]
     }
 
     /// Feature rows.
-    pub(crate) fn extraction(&self) -> (usize, Vec<f32>) {
+    pub(in super::super) fn extraction(&self) -> Matrix {
         let rows = self.folded.features(self.images.clone());
-        (rows.dims()[0], floats(rows))
+        widened(rows.dims()[0], floats(rows))
     }
 
     /// Forward, backward and the update; gives the gradient of the first convolution.
-    pub(crate) fn training(&self) -> (usize, Vec<f32>) {
+    pub(in super::super) fn training(&self) -> Matrix {
         let statistics = Statistics::default();
         let mode = Mode::Train(&statistics);
         let logits = self
@@ -94,8 +88,13 @@ impl Prepared {
         let updated = weights.into_iter().zip(gradients).map(|(w, g)| w - g * 0.0);
         let network = params::with_weights(self.network.clone(), updated.collect());
         std::hint::black_box(network.with_statistics(statistics));
-        (1, floats(first))
+        widened(1, floats(first))
     }
+}
+
+fn widened(rows: usize, values: Vec<f32>) -> Matrix {
+    let values: Vec<f64> = values.into_iter().map(f64::from).collect();
+    Matrix::from_vec(rows, values.len() / rows, values)
 }
 
 fn floats<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {

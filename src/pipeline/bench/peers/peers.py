@@ -1,8 +1,8 @@
-"""The other side of the `peers` bench: numpy, scipy and torch on the arrays that the bench wrote.
+"""The other side of `muso bench`: numpy, scipy and torch on the arrays that it wrote.
 
 One JSON request a line on standard input, one JSON answer a line on standard output:
 
-    {"do": "load", "case": NAME, "kind": KIND, "arrays": {NAME: PATH}, "parameter": X}
+    {"do": "load", "kind": KIND, "arrays": {NAME: PATH}, "parameter": X}
         -> {"variants": [NAME, ...]}; the parameter is the ridge, or what describes a network
     {"do": "check", "variant": NAME, "out": PATH}    runs it once, writes the result as little-endian f64
         -> {"seconds": T}
@@ -15,6 +15,7 @@ before anything is imported.
 
 import json
 import os
+import signal
 import sys
 import time
 
@@ -142,7 +143,53 @@ def update(arrays, ridge):
     return variants
 
 
-KINDS = {"gram": gram, "cholesky": cholesky, "projection": projection, "update": update}
+def random(arrays, _):
+    """[cos, sin](X O) / sqrt(m), f64."""
+    x, frequencies = arrays["inputs"], arrays["frequencies"]
+    scale = (1.0 / frequencies.shape[1]) ** 0.5
+
+    def by_numpy():
+        phases = x @ frequencies
+        return np.concatenate([np.cos(phases), np.sin(phases)], axis=1) * scale
+
+    variants = {"numpy f64": by_numpy}
+    if torch:
+        tx, tf = torch.from_numpy(x), torch.from_numpy(frequencies)
+
+        def by_torch():
+            phases = tx @ tf
+            return torch.cat([phases.cos(), phases.sin()], dim=1) * scale
+
+        variants["torch f64"] = by_torch
+    return variants
+
+
+def leverage(arrays, _):
+    """Scores of the rows from G's eigenvectors (as rows) and eigenvalues, over all directions."""
+    z, vectors, values = arrays["z"], arrays["vectors"], arrays["values"]
+    weights = vectors.T / np.sqrt(len(vectors) * values.reshape(-1))
+    wide = z.astype(np.float64)
+
+    def by_numpy(rows):
+        coordinates = rows @ weights
+        return np.einsum("ij,ij->i", coordinates, coordinates)
+
+    variants = {"numpy f64": lambda: by_numpy(wide), "numpy f64 +conv": lambda: by_numpy(z.astype(np.float64))}
+    if torch:
+        t32, t64, tw = torch.from_numpy(z), torch.from_numpy(wide), torch.from_numpy(weights)
+        variants["torch f64"] = lambda: (t64 @ tw).square().sum(dim=1)
+        variants["torch f64 +conv"] = lambda: (t32.double() @ tw).square().sum(dim=1)
+    return variants
+
+
+KINDS = {
+    "gram": gram,
+    "cholesky": cholesky,
+    "projection": projection,
+    "update": update,
+    "random": random,
+    "leverage": leverage,
+}
 if torch:
     import networks
 
@@ -176,6 +223,8 @@ def answer(request, variants):
 
 
 def main():
+    # Ctrl-C reaches every process of a terminal; the caller decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     libraries = {"numpy": np, "scipy": scipy, "torch": torch}
     found = {name: module.__version__ for name, module in libraries.items() if module}
     print(json.dumps({"libraries": found}), flush=True)

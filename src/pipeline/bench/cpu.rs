@@ -1,0 +1,269 @@
+//! The operations on the processor, beside every peer that is installed.
+//!
+//! First each result is compared with ours. Then each round measures what the machine can do just now, times ours, and
+//! times every peer in turn, with a pause before each since the threads of a BLAS spin for a while after a call.
+
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+use super::case::Case;
+use super::peers::{Faer, LIBRARIES, Peer, Python};
+use super::report::processor;
+use super::temporary::Temporary;
+use super::work::{Task, available_memory, projected_rows, tasks};
+use super::{BenchReport, Group, Limit, Measurement, Options, PeerMeasurement, Spread};
+use crate::engine::{CpuEngine, Engine, Matrix, Probe};
+use crate::error::Result;
+use crate::progress::{Progress, check};
+
+/// Rounds unless told otherwise.
+const ROUNDS: usize = 15;
+/// Rounds of what takes longer than `SLOW`.
+const SLOW_ROUNDS: usize = 3;
+const SLOW: f64 = 2.0;
+/// What a turn should last, so that short operations are repeated.
+const TURN: Duration = Duration::from_millis(60);
+/// Idle time before a turn: the threads of the one before may still spin.
+const PAUSE: Duration = Duration::from_millis(60);
+/// Both when only seeing that it works.
+const QUICK: Duration = Duration::from_millis(10);
+
+/// Measures groups of operations. A peer whose result is not ours is in the report as such.
+pub fn run(
+    engine: &CpuEngine,
+    groups: &[Group],
+    options: &Options,
+    progress: &mut dyn Progress,
+) -> Result<BenchReport> {
+    let memory = available_memory();
+    let sizes = |&group: &Group| tasks(group, options.quick, memory);
+    let tasks: Vec<Task> = groups.iter().flat_map(sizes).collect();
+    let mut report = empty_report(engine, options);
+    if groups.contains(&Group::Projection) && !options.quick {
+        report.notes.extend(fewer_rows(memory));
+    }
+    let mut bench = Bench::new(engine, options, &mut report)?;
+    for (done, &task) in tasks.iter().enumerate() {
+        let mut steps = Steps {
+            progress,
+            done: done as u64,
+            total: tasks.len() as u64,
+        };
+        let measured = bench.measure(task, &mut steps)?;
+        report.measurements.push(measured);
+    }
+    Ok(report)
+}
+
+/// A report in which nothing is measured yet.
+pub(super) fn empty_report(engine: &CpuEngine, options: &Options) -> BenchReport {
+    BenchReport {
+        device: engine.describe(),
+        processor: processor(),
+        quick: options.quick,
+        ..BenchReport::default()
+    }
+}
+
+/// The device and the processor as a report on this engine names them.
+pub fn machine(engine: &CpuEngine) -> (String, String) {
+    (engine.describe(), processor())
+}
+
+fn fewer_rows(memory: Option<u64>) -> Option<String> {
+    let rows = projected_rows(memory);
+    let free = memory? as f64 / 1e9;
+    let note =
+        format!("projection of {rows} rows and not 1000000: {free:.1} GB of memory are free");
+    (rows < 1_000_000).then_some(note)
+}
+
+/// Where a run is, in hundredths of a task.
+struct Steps<'a> {
+    progress: &'a mut dyn Progress,
+    done: u64,
+    total: u64,
+}
+
+impl Steps<'_> {
+    fn at(&mut self, round: usize, rounds: usize) -> Result<()> {
+        let part = (100 * round / rounds.max(1)) as u64;
+        let done = 100 * self.done + part;
+        check(self.progress, "measuring", done, 100 * self.total)
+    }
+}
+
+struct Bench<'a> {
+    engine: &'a CpuEngine,
+    rounds: usize,
+    turn: Duration,
+    pause: Duration,
+    others: Option<Others>,
+    probe: Probe,
+}
+
+/// Everybody that is there to compare with.
+struct Others {
+    // Ended before the folder goes that its script is in.
+    python: Option<RefCell<Python>>,
+    folder: Temporary,
+    faer: Faer,
+}
+
+impl Others {
+    fn new(
+        engine: &CpuEngine,
+        options: &Options,
+        report: &mut BenchReport,
+    ) -> Result<Option<Self>> {
+        let Some(interpreter) = options.peers.interpreter() else {
+            return Ok(None);
+        };
+        let folder = Temporary::new(options.folder.as_deref())?;
+        let python = match Python::start(&interpreter, &folder, engine.threads())? {
+            Ok(python) => {
+                report.libraries.extend(python.libraries.clone());
+                Some(RefCell::new(python))
+            }
+            Err(why) => {
+                let absent = LIBRARIES.map(|name| (name.to_owned(), None));
+                report.libraries.extend(absent);
+                report.notes.push(why);
+                None
+            }
+        };
+        let version = Faer::VERSION.to_owned();
+        report.libraries.insert("faer".into(), Some(version));
+        let faer = Faer::new(engine.threads())?;
+        Ok(Some(Self {
+            python,
+            folder,
+            faer,
+        }))
+    }
+
+    /// All that do this task.
+    fn of<'a>(
+        &'a self,
+        case: &'a Case,
+        engine: &'a CpuEngine,
+        wanted: &Matrix,
+    ) -> Result<Vec<Box<dyn Peer + 'a>>> {
+        let mut peers = case.local_peers(engine, &self.faer);
+        if let Some(python) = &self.python {
+            peers.extend(case.python_peers(python, &self.folder, wanted)?);
+        }
+        Ok(peers)
+    }
+}
+
+/// A peer while it is measured.
+struct Contender<'a> {
+    peer: Box<dyn Peer + 'a>,
+    slow: bool,
+    difference: f64,
+    tolerance: Option<f64>,
+    seconds: Vec<f64>,
+    ratios: Vec<f64>,
+}
+
+impl Contender<'_> {
+    fn finish(self) -> PeerMeasurement {
+        PeerMeasurement {
+            name: self.peer.name().to_owned(),
+            seconds: Spread::of(&self.seconds),
+            ratio: Spread::of(&self.ratios),
+            difference: self.difference,
+            tolerance: self.tolerance,
+            memory: None,
+        }
+    }
+}
+
+impl<'a> Bench<'a> {
+    fn new(engine: &'a CpuEngine, options: &Options, report: &mut BenchReport) -> Result<Self> {
+        let (turn, pause) = match options.quick {
+            true => (QUICK, QUICK),
+            false => (TURN, PAUSE),
+        };
+        Ok(Self {
+            engine,
+            rounds: options.rounds(ROUNDS)?,
+            turn,
+            pause,
+            others: Others::new(engine, options, report)?,
+            probe: Probe::new(),
+        })
+    }
+
+    fn measure(&mut self, task: Task, steps: &mut Steps<'_>) -> Result<Measurement> {
+        steps.at(0, 1)?;
+        let engine = self.engine;
+        let case = Case::new(engine, task)?;
+        let wanted = case.ours(engine)?;
+        let begin = Instant::now();
+        case.ours(engine)?;
+        let once = begin.elapsed();
+        let repeat = (self.turn.as_secs_f64() / once.as_secs_f64().max(1e-6)).ceil() as usize;
+        let rounds = match once.as_secs_f64() > SLOW {
+            true => self.rounds.min(SLOW_ROUNDS),
+            false => self.rounds,
+        };
+        let mut contenders = self.contenders(&case, &wanted, steps)?;
+        drop(wanted);
+
+        let mut ours = Vec::new();
+        for round in 0..rounds {
+            steps.at(round, rounds)?;
+            std::thread::sleep(self.pause);
+            let mut limit = Limit::from(self.probe.measure(engine));
+            limit.flops *= task.lanes();
+            let begin = Instant::now();
+            for _ in 0..repeat {
+                std::hint::black_box(case.ours(engine)?);
+            }
+            let own = begin.elapsed().as_secs_f64() / repeat as f64;
+            ours.push((own, limit));
+            for contender in &mut contenders {
+                if contender.slow && round >= SLOW_ROUNDS {
+                    continue;
+                }
+                steps.at(round, rounds)?;
+                std::thread::sleep(self.pause);
+                let repeat = if contender.slow { 1 } else { repeat };
+                let seconds = contender.peer.time(repeat)?;
+                contender.seconds.push(seconds);
+                contender.ratios.push(seconds / own);
+            }
+        }
+        let mut measured = Measurement::new(task.operation(), task.shape(), task.work(), &ours);
+        measured.peers = contenders.into_iter().map(Contender::finish).collect();
+        Ok(measured)
+    }
+
+    /// Runs every peer once and compares.
+    fn contenders<'b>(
+        &'b self,
+        case: &'b Case,
+        wanted: &Matrix,
+        steps: &mut Steps<'_>,
+    ) -> Result<Vec<Contender<'b>>> {
+        let Some(others) = &self.others else {
+            return Ok(Vec::new());
+        };
+        let mut contenders = Vec::new();
+        for mut peer in others.of(case, self.engine, wanted)? {
+            steps.at(0, 1)?;
+            let (found, seconds) = peer.check()?;
+            contenders.push(Contender {
+                slow: seconds > SLOW,
+                difference: case.difference(wanted, &found),
+                tolerance: case.tolerance(peer.name()),
+                seconds: Vec::new(),
+                ratios: Vec::new(),
+                peer,
+            });
+        }
+        Ok(contenders)
+    }
+}

@@ -1,0 +1,139 @@
+//! A report as a page with plots.
+
+use super::report::used;
+use super::scaling::Point;
+use super::{BenchReport, Measurement};
+use crate::report::svg::{Line, LineChart, Scale, Stroke};
+use crate::report::{ChartPage, PageTable, html};
+
+impl BenchReport {
+    /// One self-contained page.
+    pub fn to_html(&self) -> String {
+        html::chart_page(&ChartPage {
+            title: "bench".into(),
+            headline: self.headline(),
+            notes: self.about(),
+            charts: self.charts(),
+            tables: self.measurements.iter().map(table).collect(),
+            machine: self.place(),
+            version: crate::VERSION.into(),
+        })
+    }
+
+    fn headline(&self) -> String {
+        let shares = self.measurements.iter().map(|m| 100.0 * m.share.median);
+        let low = shares.clone().fold(f64::INFINITY, f64::min);
+        let high = shares.fold(f64::NEG_INFINITY, f64::max);
+        match (&self.scaling, self.measurements.len()) {
+            (Some(scaling), 0) => format!(
+                "The time of sums over rows grows as N^{:.2}",
+                scaling.rows_exponent
+            ),
+            (_, 1) => format!("{high:.0} % of what the device can do"),
+            _ => format!("From {low:.0} to {high:.0} % of what the device can do"),
+        }
+    }
+
+    fn charts(&self) -> Vec<LineChart> {
+        let mut charts = Vec::new();
+        if let Some(scaling) = &self.scaling {
+            let fixed = format!("Seconds over N, D = {}", scaling.cols);
+            charts.push(growth(fixed, "N", &scaling.over_rows, 1));
+            let fixed = format!("Seconds over D, N = {}", scaling.rows);
+            charts.push(growth(fixed, "D", &scaling.over_cols, 2));
+        }
+        let mut operations: Vec<Vec<&Measurement>> = Vec::new();
+        for m in &self.measurements {
+            let known = |of: &&mut Vec<&Measurement>| of[0].operation == m.operation;
+            match operations.iter_mut().find(known) {
+                Some(of) => of.push(m),
+                None => operations.push(vec![m]),
+            }
+        }
+        let several = operations.into_iter().filter(|of| of.len() > 1);
+        charts.extend(several.map(over_work));
+        charts
+    }
+}
+
+fn table(m: &Measurement) -> PageTable {
+    let lines = m.cells();
+    let used = used(&lines);
+    let pick = |line: &[String]| used.iter().map(|&j| line[j].clone()).collect();
+    let mut rows = lines.iter().map(|line| pick(line));
+    PageTable {
+        caption: format!("{}: {}", m.operation, m.shape),
+        columns: rows.next().unwrap_or_default(),
+        rows: rows.collect(),
+    }
+}
+
+/// Seconds over a size, beside a dashed power of it from the first point.
+fn growth(title: String, x_label: &str, points: &[Point], power: i32) -> LineChart {
+    let measured: Vec<(f64, f64)> = points.iter().map(|p| (p.size as f64, p.seconds)).collect();
+    let law = measured.first().map(|&(x0, y0)| {
+        let at = |&(x, _): &(f64, f64)| (x, y0 * (x / x0).powi(power));
+        measured.iter().map(at).collect()
+    });
+    let law_name = match power {
+        1 => x_label.to_owned(),
+        _ => format!("{x_label}²"),
+    };
+    LineChart {
+        title,
+        x_label: x_label.into(),
+        x: Scale::Log,
+        y: Scale::Log,
+        lines: vec![
+            Line {
+                label: law_name,
+                points: law.unwrap_or_default(),
+                stroke: Stroke::Dashed,
+                ..Line::default()
+            },
+            Line {
+                label: "ours".into(),
+                points: measured,
+                ..Line::default()
+            },
+        ],
+        ..LineChart::default()
+    }
+}
+
+/// Seconds of ours and of every peer over what there is to do.
+fn over_work(mut measurements: Vec<&Measurement>) -> LineChart {
+    measurements.sort_by(|a, b| a.work.flops.total_cmp(&b.work.flops));
+    let point = |m: &Measurement, seconds: f64| (m.work.flops * 1e-9, seconds);
+    let mut lines: Vec<Line> = Vec::new();
+    let mut add = |label: &str, point: (f64, f64)| {
+        let known = lines.iter().position(|line| line.label == label);
+        let k = known.unwrap_or_else(|| {
+            lines.push(Line {
+                label: label.into(),
+                colour: lines.len(),
+                ..Line::default()
+            });
+            lines.len() - 1
+        });
+        // Rows of another type are the same work again.
+        if lines[k].points.last().is_none_or(|last| last.0 < point.0) {
+            lines[k].points.push(point);
+        }
+    };
+    for m in &measurements {
+        add("ours", point(m, m.seconds.median));
+        for peer in &m.peers {
+            add(&peer.name, point(m, peer.seconds.median));
+        }
+    }
+    lines.retain(|line| line.points.len() > 1);
+    LineChart {
+        title: format!("{}: seconds over work", measurements[0].operation),
+        x_label: "GFLOP".into(),
+        x: Scale::Log,
+        y: Scale::Log,
+        lines,
+        ..LineChart::default()
+    }
+}

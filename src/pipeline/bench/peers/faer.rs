@@ -1,0 +1,92 @@
+//! faer, with a pool of as many threads as ours has.
+
+use faer::dyn_stack::{MemBuffer, MemStack};
+use faer::linalg::cholesky::llt;
+use faer::linalg::matmul::triangular::{self, BlockStructure};
+use faer::{Accum, MatMut, MatRef, Par};
+
+use crate::engine::Matrix;
+use crate::error::{Error, Result};
+
+/// faer's side.
+pub(in super::super) struct Faer {
+    pool: rayon::ThreadPool,
+}
+
+fn view(matrix: &Matrix) -> MatRef<'_, f64> {
+    MatRef::from_row_major_slice(matrix.as_slice(), matrix.rows(), matrix.cols())
+}
+
+impl Faer {
+    /// The version that the program is built with.
+    pub(in super::super) const VERSION: &'static str = "0.24";
+
+    /// Starts its threads.
+    pub(in super::super) fn new(threads: usize) -> Result<Self> {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+        let pool = pool.map_err(|e| Error::Peer {
+            name: "faer".into(),
+            why: e.to_string(),
+        })?;
+        Ok(Self { pool })
+    }
+
+    fn parallel(&self) -> Par {
+        Par::rayon(self.pool.current_num_threads())
+    }
+
+    /// The lower triangle of ZᵀZ.
+    pub(in super::super) fn gram(&self, z: &Matrix) -> Matrix {
+        let z = view(z);
+        let order = z.ncols();
+        let mut out = Matrix::zeros(order, order);
+        let target = MatMut::from_row_major_slice_mut(out.as_mut_slice(), order, order);
+        self.pool.install(|| {
+            triangular::matmul(
+                target,
+                BlockStructure::TriangularLower,
+                Accum::Replace,
+                z.transpose(),
+                BlockStructure::Rectangular,
+                z,
+                BlockStructure::Rectangular,
+                1.0,
+                self.parallel(),
+            );
+        });
+        out
+    }
+
+    /// X with A X = B by a Cholesky factor, A symmetric.
+    pub(in super::super) fn solve(&self, a: &Matrix, b: &Matrix) -> Result<Matrix> {
+        // Column by column, as it likes them; the same matrix.
+        let mut factor = view(a).transpose().to_owned();
+        let mut x = view(b).to_owned();
+        let (n, par) = (a.rows(), self.parallel());
+        let failed = |e: llt::factor::LltError| Error::Peer {
+            name: "faer".into(),
+            why: format!("{e:?}"),
+        };
+        self.pool.install(|| {
+            let scratch = llt::factor::cholesky_in_place_scratch::<f64>(n, par, Default::default());
+            let mut memory = MemBuffer::new(scratch);
+            llt::factor::cholesky_in_place(
+                factor.as_mut(),
+                Default::default(),
+                par,
+                MemStack::new(&mut memory),
+                Default::default(),
+            )
+            .map_err(failed)?;
+            let scratch = llt::solve::solve_in_place_scratch::<f64>(n, x.ncols(), par);
+            let mut memory = MemBuffer::new(scratch);
+            llt::solve::solve_in_place(
+                factor.as_ref(),
+                x.as_mut(),
+                par,
+                MemStack::new(&mut memory),
+            );
+            Ok(Matrix::from_fn(n, x.ncols(), |i, j| x[(i, j)]))
+        })
+    }
+}

@@ -1,0 +1,433 @@
+//! What was measured, for people and for programs.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::scaling::Scaling;
+use super::{Measurement, PeerMeasurement, Spread};
+
+/// All that was measured on a device.
+#[derive(Clone, Debug, Default)]
+pub struct BenchReport {
+    /// The device in a few words, with threads and instruction set.
+    pub device: String,
+    /// The processor's own name; empty where the system does not tell.
+    pub processor: String,
+    /// Whether times are modelled.
+    pub is_virtual: bool,
+    /// Whether sizes were reduced.
+    pub quick: bool,
+    /// Peers that were looked for, with their versions; none where one is absent.
+    pub libraries: BTreeMap<String, Option<String>>,
+    /// What else there is to know.
+    pub notes: Vec<String>,
+    /// In the order in which they were made.
+    pub measurements: Vec<Measurement>,
+    /// How time grows.
+    pub scaling: Option<Scaling>,
+}
+
+/// As JSON has it: a modelled time has another name than a measured one.
+#[derive(Serialize)]
+struct Entry<'a> {
+    operation: &'a str,
+    shape: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    virtual_seconds: Option<f64>,
+    spread: Spread,
+    flop_per_second: f64,
+    bytes_per_second: f64,
+    share_of_limit: f64,
+    share_spread: Spread,
+    bound: &'static str,
+    limit_flop_per_second: f64,
+    limit_bytes_per_second: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peak_memory_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    peers: Vec<PeerEntry<'a>>,
+}
+
+#[derive(Serialize)]
+struct PeerEntry<'a> {
+    name: &'a str,
+    seconds: f64,
+    spread: Spread,
+    ratio: Spread,
+    difference: f64,
+    tolerance: Option<f64>,
+    agrees: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peak_memory_bytes: Option<u64>,
+}
+
+impl PeerMeasurement {
+    fn entry(&self) -> PeerEntry<'_> {
+        PeerEntry {
+            name: &self.name,
+            seconds: self.seconds.median,
+            spread: self.seconds,
+            ratio: self.ratio,
+            difference: self.difference,
+            tolerance: self.tolerance,
+            agrees: self.agrees(),
+            peak_memory_bytes: self.memory,
+        }
+    }
+
+    /// "ours is faster by", for a table.
+    fn faster(&self) -> String {
+        let Spread {
+            median, low, high, ..
+        } = self.ratio;
+        format!("{median:.2}x ({low:.2} to {high:.2})")
+    }
+
+    fn verdict(&self) -> String {
+        let word = match (self.tolerance, self.agrees()) {
+            (None, _) => ", not comparable",
+            (_, true) => "",
+            (_, false) => ", WRONG",
+        };
+        format!("{:.1e}{word}", self.difference)
+    }
+}
+
+impl Measurement {
+    fn entry(&self, is_virtual: bool) -> Entry<'_> {
+        let seconds = self.seconds.median;
+        Entry {
+            operation: &self.operation,
+            shape: &self.shape,
+            seconds: (!is_virtual).then_some(seconds),
+            virtual_seconds: is_virtual.then_some(seconds),
+            spread: self.seconds,
+            flop_per_second: self.work.flops / seconds,
+            bytes_per_second: self.work.bytes / seconds,
+            share_of_limit: self.share.median,
+            share_spread: self.share,
+            bound: self.bound(),
+            limit_flop_per_second: self.limit.flops,
+            limit_bytes_per_second: self.limit.bytes,
+            peak_memory_bytes: self.memory,
+            peers: self.peers.iter().map(PeerMeasurement::entry).collect(),
+        }
+    }
+
+    /// GFLOP/s or GB/s, whichever the limit is about.
+    fn rate(&self, seconds: f64) -> String {
+        match self.bound() {
+            "arithmetic" => format!("{:.1} GFLOP/s", self.work.flops / seconds * 1e-9),
+            _ => format!("{:.1} GB/s", self.work.bytes / seconds * 1e-9),
+        }
+    }
+
+    /// The headings, ours and then the peers.
+    pub(super) fn cells(&self) -> Vec<Cells> {
+        let side = |name: &str, seconds: &Spread, memory: Option<u64>| {
+            [
+                name.to_owned(),
+                format!("{:.3}", seconds.median * 1e3),
+                milliseconds(seconds.low, seconds.high),
+                milliseconds(seconds.lower, seconds.upper),
+                self.rate(seconds.median),
+                String::new(),
+                String::new(),
+                String::new(),
+                memory.map_or_else(String::new, |m| format!("{:.0} MiB", m as f64 / 1048576.0)),
+                seconds.rounds.to_string(),
+            ]
+        };
+        let mut ours = side("ours", &self.seconds, self.memory);
+        ours[5] = format!("{:.0} %", 100.0 * self.share.median);
+        let mut lines = vec![COLUMNS.map(str::to_owned), ours];
+        for peer in &self.peers {
+            let mut line = side(&peer.name, &peer.seconds, peer.memory);
+            line[6] = peer.faster();
+            line[7] = peer.verdict();
+            lines.push(line);
+        }
+        lines
+    }
+}
+
+/// A line of a table.
+pub(super) type Cells = [String; 10];
+
+/// What the cells of a measurement are.
+const COLUMNS: [&str; 10] = [
+    "",
+    "median ms",
+    "range",
+    "quartiles",
+    "rate",
+    "of peak",
+    "ours is faster by",
+    "difference",
+    "memory",
+    "rounds",
+];
+
+fn milliseconds(low: f64, high: f64) -> String {
+    let digits = |x: f64| format!("{:.*}", if x >= 0.1 { 0 } else { 2 }, x * 1e3);
+    format!("{}–{}", digits(low), digits(high))
+}
+
+/// Cells in columns that are as wide as they need be; columns in which nothing is are left out.
+fn aligned(lines: &[Cells]) -> String {
+    let width = |j: usize| lines.iter().map(|l| l[j].chars().count()).max();
+    let used = used(lines);
+    let mut text = String::new();
+    for line in lines {
+        let cells = used.iter().map(|&j| match (j, width(j).unwrap_or(0)) {
+            // Names and sentences to the left, numbers to the right.
+            (0 | 6 | 7, width) => format!("{:<width$}", line[j]),
+            (_, width) => format!("{:>width$}", line[j]),
+        });
+        let cells: Vec<String> = cells.collect();
+        text.push_str(&format!("  {}\n", cells.join("  ").trim_end()));
+    }
+    text
+}
+
+/// The columns that say anything below their heading.
+pub(super) fn used(lines: &[Cells]) -> Vec<usize> {
+    let says = |&j: &usize| j == 0 || lines[1..].iter().any(|line| !line[j].is_empty());
+    (0..COLUMNS.len()).filter(says).collect()
+}
+
+impl BenchReport {
+    /// For people.
+    pub fn to_text(&self) -> String {
+        let mut text = format!("{}\n", self.place());
+        for line in self.about() {
+            text.push_str(&format!("{line}\n"));
+        }
+        if !self.is_on_processor() {
+            text.push_str(&self.device_table());
+        }
+        for m in self.measurements.iter().filter(|_| self.is_on_processor()) {
+            text.push_str(&format!("\n{}: {}\n", m.operation, m.shape));
+            text.push_str(&aligned(&m.cells()));
+        }
+        if let Some(scaling) = &self.scaling {
+            text.push_str(&format!("\n{}", scaling.to_text()));
+        }
+        text
+    }
+
+    /// Tables to paste into a document.
+    pub fn to_markdown(&self) -> String {
+        let mut text = format!("{}\n", self.place());
+        for line in self.about() {
+            text.push_str(&format!("\n{line}\n"));
+        }
+        for m in &self.measurements {
+            let lines = m.cells();
+            let used = used(&lines);
+            text.push_str(&format!("\n{}: {}\n\n", m.operation, m.shape));
+            for (i, line) in lines.iter().enumerate() {
+                let cells: Vec<&str> = used.iter().map(|&j| line[j].as_str()).collect();
+                text.push_str(&format!("| {} |\n", cells.join(" | ")));
+                if i == 0 {
+                    text.push_str(&format!("|{}\n", "---|".repeat(used.len())));
+                }
+            }
+        }
+        if let Some(scaling) = &self.scaling {
+            text.push_str(&format!("\n{}", scaling.to_markdown()));
+        }
+        text
+    }
+
+    /// For programs.
+    pub fn to_json(&self) -> String {
+        let entries = self.measurements.iter().map(|m| m.entry(self.is_virtual));
+        let entries: Vec<Entry<'_>> = entries.collect();
+        let value = serde_json::json!({
+            "kind": "bench",
+            "device": self.device,
+            "processor": self.processor,
+            "virtual": self.is_virtual,
+            "quick": self.quick,
+            "libraries": self.libraries,
+            "notes": self.notes,
+            "measurements": entries,
+            "scaling": self.scaling,
+        });
+        format!("{value:#}\n")
+    }
+
+    /// Both on one page.
+    #[must_use]
+    pub fn and(mut self, more: Self) -> Self {
+        self.libraries.extend(more.libraries);
+        self.notes.extend(more.notes);
+        self.measurements.extend(more.measurements);
+        self.scaling = self.scaling.or(more.scaling);
+        self
+    }
+
+    /// Peers whose result is not ours, each as a line.
+    pub fn disagreements(&self) -> Vec<String> {
+        let all = self.measurements.iter();
+        let wrong = |m: &Measurement| -> Vec<String> {
+            let peers = m.peers.iter().filter(|peer| !peer.agrees());
+            let line = |peer: &PeerMeasurement| {
+                format!(
+                    "{}, {}: {} differs from ours by {:.1e}, allowed {:.0e}",
+                    m.operation,
+                    m.shape,
+                    peer.name,
+                    peer.difference,
+                    peer.tolerance.unwrap_or_default()
+                )
+            };
+            peers.map(line).collect()
+        };
+        all.flat_map(wrong).collect()
+    }
+
+    /// Peers are looked for on the processor only, and only there it has a name.
+    fn is_on_processor(&self) -> bool {
+        self.device.starts_with("cpu")
+    }
+
+    pub(super) fn place(&self) -> String {
+        match self.processor.is_empty() {
+            true => self.device.clone(),
+            false => format!("{} ({})", self.device, self.processor),
+        }
+    }
+
+    /// Peers, their absence, and notes.
+    pub(super) fn about(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self
+            .libraries
+            .iter()
+            .map(|(name, version)| format!("{name}: {}", version.as_deref().unwrap_or("absent")))
+            .collect();
+        if self.quick {
+            lines.push("quick: reduced sizes, to see that it works; the ratios mean little".into());
+        }
+        lines.extend(self.notes.iter().cloned());
+        lines
+    }
+
+    /// One line each: a GPU has no peers.
+    fn device_table(&self) -> String {
+        let time = match self.is_virtual {
+            true => "virtual time",
+            false => "time",
+        };
+        let mut text = format!(
+            "\n{:<30} {:<28} {time:>12} {:>9} {:>9} {:>7}  bound by\n",
+            "operation", "shape", "GFLOP/s", "GB/s", "limit"
+        );
+        for m in &self.measurements {
+            let seconds = m.seconds.median;
+            text.push_str(&format!(
+                "{:<30} {:<28} {:>9.3} ms {:>9.1} {:>9.1} {:>5.1} %  {}\n",
+                m.operation,
+                m.shape,
+                seconds * 1e3,
+                m.work.flops / seconds * 1e-9,
+                m.work.bytes / seconds * 1e-9,
+                100.0 * m.share.median,
+                m.bound()
+            ));
+        }
+        if self.is_virtual {
+            text.push_str(
+                "\nVirtual: times are those of a model of the device, not measured; use them to compare kernels.\n",
+            );
+        }
+        text
+    }
+}
+
+/// What the processor calls itself.
+pub(super) fn processor() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = text.lines().find(|line| line.starts_with("model name"));
+    let name = line.and_then(|line| line.split_once(':'));
+    name.map_or_else(String::new, |(_, name)| name.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Limit, Work};
+    use super::*;
+
+    fn measured() -> Measurement {
+        let limit = Limit {
+            flops: 1e12,
+            bytes: 1e11,
+        };
+        let work = Work {
+            flops: 1e9,
+            bytes: 2e8,
+        };
+        Measurement::new("gram f32 fma".into(), "1x1".into(), work, &[(4e-3, limit)])
+    }
+
+    fn peer(difference: f64, tolerance: Option<f64>) -> PeerMeasurement {
+        PeerMeasurement {
+            name: "numpy f64".into(),
+            seconds: Spread::of(&[8e-3]),
+            ratio: Spread::of(&[2.0]),
+            difference,
+            tolerance,
+            memory: None,
+        }
+    }
+
+    #[test]
+    fn the_slower_part_is_the_limit_and_modelled_times_are_named_so() {
+        let m = measured();
+        assert_eq!((m.share.median, m.bound()), (0.5, "memory"));
+        let mut report = BenchReport {
+            device: "cuda:0".into(),
+            is_virtual: true,
+            measurements: vec![m],
+            ..BenchReport::default()
+        };
+        assert!(report.to_text().contains("virtual time"));
+        assert!(report.to_json().contains("\"virtual_seconds\": 0.004"));
+        report.is_virtual = false;
+        assert!(!report.to_text().to_lowercase().contains("virtual"));
+        assert!(!report.to_json().contains("virtual_seconds"));
+    }
+
+    #[test]
+    fn peers_stand_below_ours_and_a_wrong_one_is_named() {
+        let mut m = measured();
+        m.peers = vec![peer(1e-15, Some(1e-12)), peer(7.0, None)];
+        let mut report = BenchReport {
+            device: "cpu, 2 threads, portable".into(),
+            libraries: [("torch".to_owned(), None)].into(),
+            measurements: vec![m],
+            ..BenchReport::default()
+        };
+        let text = report.to_text();
+        for piece in [
+            "torch: absent",
+            "50 %",
+            "2.00x (2.00 to 2.00)",
+            "1.0e-15",
+            "7.0e0, not comparable",
+        ] {
+            assert!(text.contains(piece), "no {piece} in {text}");
+        }
+        assert!(report.to_markdown().contains("| ours | 4.000 |"));
+        assert!(report.disagreements().is_empty());
+        for wrong in [1e-3, f64::NAN] {
+            report.measurements[0].peers = vec![peer(wrong, Some(1e-12))];
+            assert_eq!(report.disagreements().len(), 1);
+            assert!(report.to_text().contains("WRONG"));
+        }
+    }
+}
