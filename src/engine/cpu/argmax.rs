@@ -38,15 +38,15 @@ pub(super) fn screened(isa: Isa, rows: Rows<'_>, weights: &Matrix, bias: bool) -
     classes
 }
 
-/// The column of the largest of a row's products, the first where several are equal.
-pub(super) fn largest(products: &[f64]) -> u32 {
-    let mut best = 0;
-    for (j, value) in products.iter().enumerate() {
-        if *value > products[best] {
-            best = j;
-        }
-    }
-    best as u32
+/// The place of the largest of a row's products, the first where several are equal.
+pub(super) fn largest(products: impl IntoIterator<Item = f64>) -> u32 {
+    let mut products = (0..).zip(products);
+    let first = products.next().unwrap_or((0, f64::NAN));
+    let best = products.fold(first, |best, other| match other.1 > best.1 {
+        true => other,
+        false => best,
+    });
+    best.0
 }
 
 /// The weights in f32, and what their products can be wrong by.
@@ -219,7 +219,7 @@ impl Scratch {
                 *product = z.mul_add(w, *product);
             }
         }
-        largest(&self.products)
+        largest(self.products.iter().copied())
     }
 }
 
@@ -232,7 +232,9 @@ mod tests {
     fn by_products(rows: Rows<'_>, weights: &Matrix) -> Vec<u32> {
         let engine = CpuEngine::new(Some(1)).unwrap();
         let products = engine.project(rows, weights).unwrap();
-        (0..rows.rows()).map(|i| largest(products.row(i))).collect()
+        (0..rows.rows())
+            .map(|i| largest(products.row(i).iter().copied()))
+            .collect()
     }
 
     fn check(rows: Rows<'_>, weights: &Matrix, what: &str) {

@@ -2,37 +2,46 @@
 //!
 //! Left-looking over block columns of [`NB`]: each strip of as many rows takes what lies to the left off its block of the
 //! column, and divides that by the diagonal block, by substitution: multiplying by the inverse would cost as many digits
-//! as the block's condition has. L is never stored row by row. A finished block goes straight into the operand formats
-//! that later steps read ([`Strip`]), so nothing is packed twice. Strips are the unit of parallelism; the one below the
-//! diagonal comes first and factors its own diagonal block as well, so that the next column can begin at once.
+//! as the block's condition has. L is never stored row by row. A strip keeps its rows as panels, which is what later steps
+//! read, and works on them in place. Strips are the unit of parallelism; the one below the diagonal comes first and factors
+//! its own diagonal block as well, so that the next column can begin at once.
 //!
 //! The order is rounded up to whole blocks, with ones on the diagonal beyond the end, which changes nothing.
 //!
 //! The solve does use inverses of the diagonal blocks, and leaves what that costs to the refinement step. Right-hand sides
-//! are independent: a task takes some panels of eight through all blocks, with no waiting for others.
+//! are independent: a task takes some of them through all blocks, with no waiting for others.
+
+use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::kernel::{Aligned, Isa, Kernel, MR, NR, Panels, Work};
+use super::kernel::{Into, Isa, Kernel, Line, PANEL, Part, STEP, Work};
 use super::turns::in_turn;
 use crate::engine::Matrix;
 use crate::error::{Error, Result};
 
-/// Rows and columns of a block; a multiple of both tile sides.
-const NB: usize = 48;
+/// Panels of a block.
+const SIDE: usize = 2;
+/// Rows and columns of a block.
+const NB: usize = SIDE * PANEL;
 /// Steps over k at a time, so that operands stay in the caches; whole blocks.
 const DEPTH: usize = 8 * NB;
-/// Panels of right-hand sides that a task takes at most.
-const PANELS: usize = 8;
+/// Right-hand sides that a task takes at most.
+const SHARE: usize = 3 * PANEL;
 
-/// A block, row by row or column by column.
-type Block = [[f64; NB]; NB];
+/// All of a block of two panels.
+const WHOLE: Part = Part {
+    rows: 0..PANEL,
+    columns: PANEL,
+    lower: false,
+};
 
 /// L, with the inverses of its diagonal blocks.
 #[derive(Debug)]
 pub struct Factor {
     order: usize,
     strips: Vec<Strip>,
+    columns: Vec<Column>,
     /// Smallest and largest pivot.
     pivots: (f64, f64),
 }
@@ -41,16 +50,21 @@ pub struct Factor {
 #[derive(Debug)]
 struct Strip {
     index: usize,
-    /// As left operand: `[row / 6][k][6]`.
-    left: Aligned,
-    /// As right operand, `[row / 8][k][8]`; only while factoring.
-    right: Aligned,
-    /// Lᵀ as left operand, block by block: `[block][column / 6][row][6]`, without the diagonal block.
-    down: Aligned,
-    /// The inverse of the diagonal block as left operand, and its transpose.
-    inverse: [Aligned; 2],
+    /// `[row panel][column]`: a line is a column of L in 24 rows.
+    panels: Vec<Line>,
     /// Why the diagonal block could not be factored: the pivot within it, and its value.
     failed: Option<(usize, f64)>,
+}
+
+/// Columns `index * NB..` of L, for the solve.
+#[derive(Debug)]
+struct Column {
+    /// Below the diagonal block, `[column panel][row]`: a line is a row of L in 24 columns.
+    panels: Vec<Line>,
+    /// The inverse of the diagonal block, `[row panel][column]`.
+    inverse: Vec<Line>,
+    /// Its transpose.
+    transposed: Vec<Line>,
 }
 
 impl Factor {
@@ -59,11 +73,8 @@ impl Factor {
         let system = System { matrix, ridge };
         let count = n.div_ceil(NB);
         let mut strips: Vec<Strip> = (0..count).map(Strip::new).collect();
-        if let Some(first) = strips.first_mut() {
-            isa.run(Diagonal {
-                system,
-                strip: first,
-            });
+        if let Some(strip) = strips.first_mut() {
+            isa.run(Diagonal { system, strip });
         }
         for column in 0..count {
             let (done, below) = strips.split_at_mut(column + 1);
@@ -76,7 +87,7 @@ impl Factor {
                 });
             }
             in_turn(below.iter_mut(), |strip| {
-                isa.run(Column {
+                isa.run(Advance {
                     system,
                     pivot,
                     strip,
@@ -87,11 +98,15 @@ impl Factor {
         let pivots = diagonal.fold((f64::INFINITY, 0.0_f64), |(low, high), p| {
             (low.min(p), high.max(p))
         });
-        for strip in &mut strips {
-            strip.right = Aligned::default();
-        }
+        let columns = strips.par_iter().with_max_len(1);
+        let columns = columns.map(|strip| {
+            isa.run(Finish {
+                strips: &strips[strip.index..],
+            })
+        });
         Ok(Self {
             order: n,
+            columns: columns.collect(),
             strips,
             pivots,
         })
@@ -111,29 +126,26 @@ impl Factor {
 
     pub(super) fn solve(&self, isa: Isa, rhs: &Matrix) -> Matrix {
         let (n, columns, padded) = (self.order, rhs.cols(), self.padded());
-        let panels = columns.div_ceil(NR);
         // Any share gives the same bytes.
-        let share = panels
-            .div_ceil(rayon::current_num_threads())
-            .clamp(1, PANELS);
-        let solved: Vec<Aligned> = (0..panels)
-            .step_by(share)
-            .collect::<Vec<_>>()
+        let share = columns.div_ceil(rayon::current_num_threads());
+        let share = share.next_multiple_of(STEP).clamp(STEP, SHARE);
+        let starts: Vec<usize> = (0..columns).step_by(share).collect();
+        let solved: Vec<Vec<Line>> = starts
             .into_par_iter()
             .with_max_len(1)
-            .map(|first| {
-                let count = share.min(panels - first);
-                let mut x = Aligned::zeros(count * padded * NR);
-                for (panel, x) in (first..).zip(x.chunks_exact_mut(padded * NR)) {
-                    let from = panel * NR;
-                    let width = NR.min(columns - from);
-                    for (k, x) in x.as_chunks_mut::<NR>().0[..n].iter_mut().enumerate() {
-                        x[..width].copy_from_slice(&rhs.row(k)[from..from + width]);
+            .map(|start| {
+                let count = share.min(columns - start);
+                let mut x = vec![Line::ZERO; count.div_ceil(PANEL) * padded];
+                for k in 0..n {
+                    let values = &rhs.row(k)[start..start + count];
+                    for (panel, values) in values.chunks(PANEL).enumerate() {
+                        x[panel * padded + k].0[..values.len()].copy_from_slice(values);
                     }
                 }
                 isa.run(Solve {
-                    strips: &self.strips,
+                    factor: self,
                     x: &mut x,
+                    columns: count,
                     start: 0,
                     backward: true,
                 });
@@ -141,55 +153,49 @@ impl Factor {
             })
             .collect();
         let mut out = Matrix::zeros(n, columns);
-        for (panel, from) in (0..columns).step_by(NR).enumerate() {
-            let x = &solved[panel / share][panel % share * padded * NR..];
-            let width = NR.min(columns - from);
-            for (k, x) in x.as_chunks::<NR>().0[..n].iter().enumerate() {
-                out.row_mut(k)[from..from + width].copy_from_slice(&x[..width]);
+        for k in 0..n {
+            for (out, x) in out.row_mut(k).chunks_mut(share).zip(&solved) {
+                for (panel, out) in out.chunks_mut(PANEL).enumerate() {
+                    out.copy_from_slice(&x[panel * padded + k].0[..out.len()]);
+                }
             }
         }
         out
     }
 
-    /// Squared column norms of L⁻¹: some columns of the identity at a time, each from its own block on.
+    /// Squared column norms of L⁻¹: a block's columns of the identity at a time, from that block on.
     pub(super) fn inverse_diagonal(&self, isa: Isa) -> Vec<f64> {
-        const COLUMNS: usize = 4 * NR;
         let (n, padded) = (self.order, self.padded());
         let mut diagonal = vec![0.0; n];
-        in_turn(
-            diagonal.chunks_mut(COLUMNS).enumerate(),
-            |(task, diagonal)| {
-                let first = task * COLUMNS;
-                let mut x = Aligned::zeros(COLUMNS / NR * padded * NR);
-                for j in 0..diagonal.len() {
-                    x[j / NR * padded * NR + (first + j) * NR + j % NR] = 1.0;
+        in_turn(diagonal.chunks_mut(NB).enumerate(), |(block, diagonal)| {
+            let mut x = vec![Line::ZERO; SIDE * padded];
+            for j in 0..diagonal.len() {
+                x[j / PANEL * padded + block * NB + j].0[j % PANEL] = 1.0;
+            }
+            isa.run(Solve {
+                factor: self,
+                x: &mut x,
+                columns: diagonal.len(),
+                start: block,
+                backward: false,
+            });
+            for (diagonal, x) in diagonal.chunks_mut(PANEL).zip(x.chunks_exact(padded)) {
+                for line in x {
+                    for (sum, x) in diagonal.iter_mut().zip(&line.0) {
+                        *sum += x * x;
+                    }
                 }
-                isa.run(Solve {
-                    strips: &self.strips,
-                    x: &mut x,
-                    start: first / NB,
-                    backward: false,
-                });
-                for (j, diagonal) in diagonal.iter_mut().enumerate() {
-                    let panel = &x[j / NR * padded * NR..][..padded * NR];
-                    let column = panel.as_chunks::<NR>().0.iter().map(|row| row[j % NR]);
-                    *diagonal = column.map(|x| x * x).sum();
-                }
-            },
-        );
+            }
+        });
         diagonal
     }
 }
 
 impl Strip {
     fn new(index: usize) -> Self {
-        let depth = (index + 1) * NB;
         Self {
             index,
-            left: Aligned::zeros(NB * depth),
-            right: Aligned::zeros(NB * depth),
-            down: Aligned::zeros(NB * NB * index),
-            inverse: [Aligned::zeros(NB * NB), Aligned::zeros(NB * NB)],
+            panels: vec![Line::ZERO; SIDE * NB * (index + 1)],
             failed: None,
         }
     }
@@ -200,51 +206,13 @@ impl Strip {
     }
 
     /// L at a row of the strip and a column of the matrix.
-    fn entry(&self, row: usize, k: usize) -> f64 {
-        self.left[row / MR * self.depth() * MR + k * MR + row % MR]
+    fn entry(&self, row: usize, column: usize) -> f64 {
+        self.panels[row / PANEL * self.depth() + column].0[row % PANEL]
     }
 
-    /// Columns `from..to` as left operand.
-    fn left(&self, from: usize, to: usize) -> Panels<'_, MR> {
-        Panels {
-            data: &self.left[from * MR..],
-            stride: self.depth() * MR,
-            count: NB / MR,
-            depth: to - from,
-        }
-    }
-
-    /// Columns `from..to` as right operand.
-    fn right(&self, from: usize, to: usize) -> Panels<'_, NR> {
-        Panels {
-            data: &self.right[from * NR..],
-            stride: self.depth() * NR,
-            count: NB / NR,
-            depth: to - from,
-        }
-    }
-
-    /// Writes columns `block * NB..`, which `right` has, in the other formats.
-    #[inline(always)]
-    fn spread(&mut self, block: usize) {
-        let (depth, first) = (self.depth(), block * NB);
-        for c in 0..NB {
-            let mut column = [0.0; NB];
-            let panels = self.right.chunks_exact(depth * NR);
-            for (rows, panel) in column.as_chunks_mut::<NR>().0.iter_mut().zip(panels) {
-                rows.copy_from_slice(&panel[(first + c) * NR..][..NR]);
-            }
-            let groups = self.left.chunks_exact_mut(depth * MR);
-            for (rows, group) in column.as_chunks::<MR>().0.iter().zip(groups) {
-                group[(first + c) * MR..][..MR].copy_from_slice(rows);
-            }
-            if block < self.index {
-                let to = &mut self.down[block * NB * NB + c / MR * NB * MR..][..NB * MR];
-                for (row, value) in to.as_chunks_mut::<MR>().0.iter_mut().zip(column) {
-                    row[c % MR] = value;
-                }
-            }
-        }
+    /// Columns of a panel of its rows.
+    fn panel(&self, index: usize, columns: Range<usize>) -> &[Line] {
+        &self.panels[index * self.depth()..][columns]
     }
 }
 
@@ -256,51 +224,35 @@ struct System<'a> {
 }
 
 impl System<'_> {
-    /// The block at (strip, column) less L's part to the left of the column, row by row. Of a diagonal block only what is
-    /// on and below the diagonal means anything.
+    /// Writes A + λI in the rows from `row` on, a panel of them, and the columns of a block, column by column.
     #[inline(always)]
-    fn remainder<K: Kernel>(self, kernel: K, strip: &Strip, pivot: &Strip) -> Block {
-        let (n, first) = (self.matrix.rows(), pivot.index * NB);
+    fn load(self, row: usize, block: usize, lines: &mut [Line]) {
+        let (n, first) = (self.matrix.rows(), block * NB);
         let width = NB.min(n - first);
-        let mut block = [[0.0; NB]; NB];
-        for (r, out) in block.iter_mut().enumerate() {
-            let i = strip.index * NB + r;
+        for r in 0..PANEL {
+            let i = row + r;
             if i < n {
-                out[..width].copy_from_slice(&self.matrix.row(i)[first..first + width]);
+                let values = &self.matrix.row(i)[first..first + width];
+                for (line, value) in lines.iter_mut().zip(values) {
+                    line.0[r] = *value;
+                }
             }
-            if strip.index == pivot.index {
-                out[r] = if i < n { out[r] + self.ridge } else { 1.0 };
+            if let Some(line) = i.checked_sub(first).and_then(|c| lines.get_mut(c)) {
+                line.0[r] = if i < n { line.0[r] + self.ridge } else { 1.0 };
             }
         }
-        for from in (0..first).step_by(DEPTH) {
-            let to = first.min(from + DEPTH);
-            let (left, right) = (strip.left(from, to), pivot.right(from, to));
-            kernel.tiles(
-                left,
-                right,
-                |_, _| true,
-                |i, j, tile| {
-                    for (out, sums) in block[i * MR..].iter_mut().zip(&tile) {
-                        for (out, sum) in out[j * NR..][..NR].iter_mut().zip(sums) {
-                            *out -= sum;
-                        }
-                    }
-                },
-            );
-        }
-        block
     }
 }
 
-/// One block of a column: its remainder divided by the diagonal block; and the strip's own diagonal block, if that is the
-/// next.
-struct Column<'a> {
+/// One block of a column: A less L's part to the left of the column, divided by the diagonal block; and the strip's own
+/// diagonal block, if that is the next.
+struct Advance<'a> {
     system: System<'a>,
     pivot: &'a Strip,
     strip: &'a mut Strip,
 }
 
-impl Work for Column<'_> {
+impl Work for Advance<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -310,57 +262,69 @@ impl Work for Column<'_> {
             pivot,
             strip,
         } = self;
-        let block = system.remainder(kernel, strip, pivot);
-        let depth = strip.depth();
-        for (panel, rows) in block.as_chunks::<NR>().0.iter().enumerate() {
-            let out = &mut strip.right[panel * depth * NR + pivot.index * NB * NR..][..NB * NR];
-            let (out, _) = out.as_chunks_mut::<NR>();
-            for (i, row) in rows.iter().enumerate() {
-                for (out, value) in out.iter_mut().zip(row) {
-                    out[i] = *value;
+        let (row, depth) = (strip.index * NB, strip.depth());
+        let first = pivot.index * NB;
+        for (p, panel) in strip.panels.chunks_exact_mut(depth).enumerate() {
+            let (done, rest) = panel.split_at_mut(first);
+            let rest = &mut rest[..NB];
+            system.load(row + p * PANEL, pivot.index, rest);
+            for from in (0..first).step_by(DEPTH) {
+                let steps = from..first.min(from + DEPTH);
+                for (c, rest) in rest.chunks_exact_mut(PANEL).enumerate() {
+                    let (left, right) = (pivot.panel(c, steps.clone()), &done[steps.clone()]);
+                    kernel.multiply(left, right, WHOLE, Into::Subtract, rest, 1);
                 }
             }
-            divide(kernel, pivot, out);
+            for c in 0..SIDE {
+                let (solved, rest) = rest.split_at_mut(c * PANEL);
+                let triangle = pivot.panel(c, first..first + (c + 1) * PANEL);
+                divide(kernel, triangle, solved, &mut rest[..PANEL]);
+            }
         }
-        strip.spread(pivot.index);
         if strip.index == pivot.index + 1 {
             Diagonal { system, strip }.run(kernel);
         }
     }
 }
 
-/// Eight rows, column by column, divided by the transpose of a diagonal block: six columns at a time, the others' part by
-/// a tile.
+/// A panel of columns of some rows, divided by the transpose of a triangle: eight columns at a time, the part of those
+/// before by a product. `solved` are the columns before the panel; `triangle` has their part too.
 #[inline(always)]
-fn divide<K: Kernel>(kernel: K, pivot: &Strip, columns: &mut [[f64; NR]]) {
-    let first = pivot.index * NB;
-    let triangle = pivot.left(first, first + NB);
-    for group in 0..NB / MR {
-        let l = triangle.panel(group);
-        let (solved, rest) = columns.split_at_mut(group * MR);
-        if group > 0 {
-            let tile = kernel.tile(&l[..group * MR * MR], solved.as_flattened());
-            for (column, sums) in rest.iter_mut().zip(&tile) {
-                for (x, sum) in column.iter_mut().zip(sums) {
+fn divide<K: Kernel>(kernel: K, triangle: &[Line], solved: &[Line], columns: &mut [Line]) {
+    let (before, triangle) = triangle.split_at(solved.len());
+    if !solved.is_empty() {
+        kernel.multiply(before, solved, WHOLE, Into::Subtract, columns, 1);
+    }
+    for first in (0..PANEL).step_by(STEP) {
+        let (solved, rest) = columns.split_at_mut(first);
+        if first > 0 {
+            let part = Part {
+                rows: first..first + STEP,
+                ..WHOLE
+            };
+            let mut sums = [Line::ZERO; PANEL];
+            kernel.multiply(&triangle[..first], solved, part, Into::Set, &mut sums, 1);
+            for (x, sums) in rest.iter_mut().zip(&sums[first..first + STEP]) {
+                for (x, sum) in x.0.iter_mut().zip(&sums.0) {
                     *x -= sum;
                 }
             }
         }
-        let (l, _) = l[group * MR * MR..].as_chunks::<MR>();
-        for c in 0..MR {
-            let scale = 1.0 / l[c][c];
-            let quotient = rest[c].map(|x| x * scale);
-            rest[c] = quotient;
-            for d in c + 1..MR {
-                for (x, q) in rest[d].iter_mut().zip(&quotient) {
-                    *x = (-l[c][d]).mul_add(*q, *x);
+        for c in 0..STEP {
+            let factors = &triangle[first + c].0[first..];
+            let scale = 1.0 / factors[c];
+            let quotient = rest[c].0.map(|x| x * scale);
+            rest[c].0 = quotient;
+            for d in c + 1..STEP {
+                for (x, q) in rest[d].0.iter_mut().zip(&quotient) {
+                    *x = (-factors[d]).mul_add(*q, *x);
                 }
             }
         }
     }
 }
 
-/// A diagonal block: factored and inverted.
+/// A diagonal block, factored panel by panel.
 struct Diagonal<'a> {
     system: System<'a>,
     strip: &'a mut Strip,
@@ -371,43 +335,49 @@ impl Work for Diagonal<'_> {
 
     #[inline(always)]
     fn run<K: Kernel>(self, kernel: K) {
-        let strip = self.strip;
-        let rows = self.system.remainder(kernel, strip, strip);
-        let mut columns = [[0.0; NB]; NB];
-        for (i, row) in rows.iter().enumerate() {
-            for (j, &value) in row[..=i].iter().enumerate() {
-                columns[j][i] = value;
-            }
-        }
-        strip.failed = factor_block(&mut columns).err();
-        if strip.failed.is_some() {
-            return;
-        }
+        let Self { system, strip } = self;
         let (index, depth) = (strip.index, strip.depth());
-        for (panel, out) in strip.right.chunks_exact_mut(depth * NR).enumerate() {
-            let (out, _) = out[index * NB * NR..].as_chunks_mut::<NR>();
-            for (out, column) in out.iter_mut().zip(&columns) {
-                out.copy_from_slice(&column[panel * NR..][..NR]);
+        let first = index * NB;
+        for p in 0..SIDE {
+            // The rows above are done, the ones of this panel are to come.
+            let (above, panel) = strip.panels.split_at_mut(p * depth);
+            let (done, rest) = panel[..depth].split_at_mut(first);
+            system.load(first + p * PANEL, index, rest);
+            for c in 0..=p {
+                let (solved, rest) = rest.split_at_mut(c * PANEL);
+                let rest = &mut rest[..PANEL];
+                for from in (0..first).step_by(DEPTH) {
+                    let steps = from..first.min(from + DEPTH);
+                    let right = &done[steps.clone()];
+                    let left = match c < p {
+                        true => &above[c * depth..][steps],
+                        false => right,
+                    };
+                    kernel.multiply(left, right, WHOLE, Into::Subtract, rest, 1);
+                }
+                if c < p {
+                    let triangle = &above[c * depth..][first..first + (c + 1) * PANEL];
+                    divide(kernel, triangle, solved, rest);
+                    continue;
+                }
+                kernel.multiply(solved, solved, WHOLE, Into::Subtract, rest, 1);
+                if let Err((pivot, value)) = factor_triangle(rest) {
+                    strip.failed = Some((p * PANEL + pivot, value));
+                    return;
+                }
             }
-        }
-        strip.spread(index);
-        let inverse = invert_block(&columns);
-        for i in 0..NB {
-            for k in 0..NB {
-                let at = i / MR * NB * MR + k * MR + i % MR;
-                strip.inverse[0][at] = inverse[i][k];
-                strip.inverse[1][at] = inverse[k][i];
-            }
+            // A's upper triangle was read too.
+            rest[(p + 1) * PANEL..].fill(Line::ZERO);
         }
     }
 }
 
-/// Factors a block in place, column by column; an error is the pivot that is not positive, and its value.
+/// Factors a triangle in place, column by column; an error is the pivot that is not positive, and its value.
 #[inline(always)]
-fn factor_block(columns: &mut Block) -> std::result::Result<(), (usize, f64)> {
-    for j in 0..NB {
+fn factor_triangle(columns: &mut [Line]) -> std::result::Result<(), (usize, f64)> {
+    for j in 0..PANEL {
         let (done, rest) = columns.split_at_mut(j + 1);
-        let column = &mut done[j];
+        let column = &mut done[j].0;
         let pivot = column[j];
         // Written so that NaN fails too.
         if !(pivot > 0.0 && pivot.is_finite()) {
@@ -415,43 +385,92 @@ fn factor_block(columns: &mut Block) -> std::result::Result<(), (usize, f64)> {
         }
         let root = pivot.sqrt();
         let scale = 1.0 / root;
-        for value in &mut column[j + 1..] {
+        for value in column.iter_mut() {
             *value *= scale;
         }
         column[j] = root;
-        for (other, k) in rest.iter_mut().zip(j + 1..) {
+        for (k, other) in (j + 1..PANEL).zip(rest) {
             let factor = -column[k];
-            // From a whole vector on: what is above the diagonal is never read.
-            let from = k / NR * NR;
-            for (value, &x) in other[from..].iter_mut().zip(&column[from..]) {
+            for (value, &x) in other.0.iter_mut().zip(&*column) {
                 *value = factor.mul_add(x, *value);
             }
         }
     }
     // Above the diagonal there are leftovers.
     for (j, column) in columns.iter_mut().enumerate() {
-        column[..j].fill(0.0);
+        column.0[..j].fill(0.0);
     }
     Ok(())
 }
 
-/// The inverse, row by row, of a lower triangle given column by column.
-#[inline(always)]
-fn invert_block(columns: &Block) -> Block {
-    let mut inverse = [[0.0; NB]; NB];
-    for i in 0..NB {
-        let (done, rest) = inverse.split_at_mut(i);
-        let row = &mut rest[0];
-        row[i] = 1.0;
-        for (k, other) in done.iter().enumerate() {
-            let factor = -columns[k][i];
-            for (value, &x) in row.iter_mut().zip(other) {
-                *value = factor.mul_add(x, *value);
+/// What the solve needs of the first of some strips' diagonal block, and of the blocks below it.
+struct Finish<'a> {
+    strips: &'a [Strip],
+}
+
+impl Work for Finish<'_> {
+    type Output = Column;
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, _: K) -> Column {
+        let (own, below) = self.strips.split_first().expect("a strip");
+        let first = own.index * NB;
+        let height = below.len() * NB;
+        let mut panels = vec![Line::ZERO; SIDE * height];
+        for (s, strip) in below.iter().enumerate() {
+            for (c, p) in (0..SIDE).flat_map(|c| (0..SIDE).map(move |p| (c, p))) {
+                let from = strip.panel(p, first + c * PANEL..first + (c + 1) * PANEL);
+                let to = &mut panels[c * height + s * NB + p * PANEL..][..PANEL];
+                transpose(from, to);
             }
         }
-        let scale = 1.0 / columns[i][i];
-        for value in row.iter_mut() {
-            *value *= scale;
+        let rows = invert(own);
+        let mut inverse = vec![Line::ZERO; SIDE * NB];
+        for (p, q) in (0..SIDE).flat_map(|p| (0..SIDE).map(move |q| (p, q))) {
+            let from = &rows[q * NB + p * PANEL..][..PANEL];
+            transpose(from, &mut inverse[p * NB + q * PANEL..][..PANEL]);
+        }
+        Column {
+            panels,
+            inverse,
+            transposed: rows,
+        }
+    }
+}
+
+/// A block of a panel's size.
+#[inline(always)]
+fn transpose(from: &[Line], to: &mut [Line]) {
+    for (i, from) in from[..PANEL].iter().enumerate() {
+        for (to, &value) in to.iter_mut().zip(&from.0) {
+            to.0[i] = value;
+        }
+    }
+}
+
+/// The inverse of a strip's diagonal block, row by row: `[column panel][row]`.
+#[inline(always)]
+fn invert(strip: &Strip) -> Vec<Line> {
+    let first = strip.index * NB;
+    let mut inverse = vec![Line::ZERO; SIDE * NB];
+    for (q, inverse) in inverse.chunks_exact_mut(NB).enumerate() {
+        // Above the diagonal there is nothing.
+        for i in q * PANEL..NB {
+            let (done, rest) = inverse.split_at_mut(i);
+            let row = &mut rest[0].0;
+            if i / PANEL == q {
+                row[i % PANEL] = 1.0;
+            }
+            for (k, other) in done.iter().enumerate().skip(q * PANEL) {
+                let factor = -strip.entry(i, first + k);
+                for (value, &x) in row.iter_mut().zip(&other.0) {
+                    *value = factor.mul_add(x, *value);
+                }
+            }
+            let scale = 1.0 / strip.entry(i, first + i);
+            for value in row.iter_mut() {
+                *value *= scale;
+            }
         }
     }
     inverse
@@ -459,9 +478,11 @@ fn invert_block(columns: &Block) -> Block {
 
 /// X ← L⁻¹X from block `start` on, above which X is zero; then X ← L⁻ᵀX if it goes `backward` too.
 struct Solve<'a> {
-    strips: &'a [Strip],
-    /// Panels of eight right-hand sides, `[panel][k][8]`.
-    x: &'a mut [f64],
+    factor: &'a Factor,
+    /// Right-hand sides, `[panel][k]`.
+    x: &'a mut [Line],
+    /// How many.
+    columns: usize,
     start: usize,
     backward: bool,
 }
@@ -471,98 +492,84 @@ impl Work for Solve<'_> {
 
     #[inline(always)]
     fn run<K: Kernel>(self, kernel: K) {
-        let Self {
-            strips,
-            x,
-            start,
-            backward,
-        } = self;
-        let stride = strips.len() * NB * NR;
-        let count = x.len() / stride.max(1);
-        let mut rest = Aligned::zeros(count * NB * NR);
-        for (j, strip) in strips.iter().enumerate().skip(start) {
-            gather(&mut rest, x, stride, j);
-            for from in (start * NB..j * NB).step_by(DEPTH) {
-                let to = (j * NB).min(from + DEPTH);
-                let known = Panels {
-                    data: &x[from * NR..],
-                    stride,
-                    count,
-                    depth: to - from,
-                };
-                subtract(kernel, strip.left(from, to), known, &mut rest);
-            }
-            apply(kernel, &strip.inverse[0], &rest, x, stride, j);
+        let Factor {
+            strips, columns, ..
+        } = self.factor;
+        let mut sides = Sides {
+            padded: self.factor.padded(),
+            x: self.x,
+            columns: self.columns,
+            rest: vec![Line::ZERO; self.columns.div_ceil(PANEL) * NB],
+        };
+        for (j, strip) in strips.iter().enumerate().skip(self.start) {
+            let known = self.start * NB..j * NB;
+            let coupling = |p: usize, steps: Range<usize>| strip.panel(p, steps);
+            sides.advance(kernel, j, known, coupling, &columns[j].inverse);
         }
-        if !backward {
+        if !self.backward {
             return;
         }
-        for (i, strip) in strips.iter().enumerate().rev() {
-            gather(&mut rest, x, stride, i);
-            for below in &strips[i + 1..] {
-                let block = &below.down[i * NB * NB..][..NB * NB];
-                let known = Panels {
-                    data: &x[below.index * NB * NR..],
-                    stride,
-                    count,
-                    depth: NB,
-                };
-                subtract(kernel, Panels::dense(block, NB), known, &mut rest);
-            }
-            apply(kernel, &strip.inverse[1], &rest, x, stride, i);
+        for (i, column) in columns.iter().enumerate().rev() {
+            let (from, to) = ((i + 1) * NB, sides.padded);
+            let coupling = |p: usize, steps: Range<usize>| {
+                &column.panels[p * (to - from)..][steps.start - from..steps.end - from]
+            };
+            sides.advance(kernel, i, from..to, coupling, &column.transposed);
         }
     }
 }
 
-/// Copies the rows of a block out of all panels.
-#[inline(always)]
-fn gather(rest: &mut [f64], x: &[f64], stride: usize, block: usize) {
-    for (rest, x) in rest.chunks_exact_mut(NB * NR).zip(x.chunks_exact(stride)) {
-        rest.copy_from_slice(&x[block * NB * NR..][..NB * NR]);
-    }
+/// Right-hand sides on their way.
+struct Sides<'a> {
+    x: &'a mut [Line],
+    padded: usize,
+    columns: usize,
+    /// A block of each panel.
+    rest: Vec<Line>,
 }
 
-/// rest ← rest − coupling · known.
-#[inline(always)]
-fn subtract<K: Kernel>(
-    kernel: K,
-    coupling: Panels<'_, MR>,
-    known: Panels<'_, NR>,
-    rest: &mut [f64],
-) {
-    kernel.tiles(
-        coupling,
-        known,
-        |_, _| true,
-        |i, j, tile| {
-            let out = &mut rest[j * NB * NR + i * MR * NR..][..MR * NR];
-            for (out, sum) in out.iter_mut().zip(tile.as_flattened()) {
-                *out -= sum;
+impl Sides<'_> {
+    /// Block ← inverse · (block − coupling · known).
+    #[inline(always)]
+    fn advance<'a, K: Kernel>(
+        &mut self,
+        kernel: K,
+        block: usize,
+        known: Range<usize>,
+        coupling: impl Fn(usize, Range<usize>) -> &'a [Line],
+        inverse: &[Line],
+    ) {
+        let Self {
+            x,
+            padded,
+            columns,
+            rest,
+        } = self;
+        let place = block * NB..(block + 1) * NB;
+        let part = |panel: usize| Part::first(PANEL, *columns - panel * PANEL);
+        let pairs = || x.chunks_exact(*padded).enumerate();
+        for ((_, x), rest) in pairs().zip(rest.chunks_exact_mut(NB)) {
+            rest.copy_from_slice(&x[place.clone()]);
+        }
+        for from in known.clone().step_by(DEPTH) {
+            let steps = from..known.end.min(from + DEPTH);
+            for p in 0..SIDE {
+                let left = coupling(p, steps.clone());
+                for ((q, x), rest) in pairs().zip(rest.chunks_exact_mut(NB)) {
+                    let rest = &mut rest[p * PANEL..][..PANEL];
+                    kernel.multiply(left, &x[steps.clone()], part(q), Into::Subtract, rest, 1);
+                }
             }
-        },
-    );
-}
-
-/// The rows of a block of all panels ← inverse · rest.
-#[inline(always)]
-fn apply<K: Kernel>(
-    kernel: K,
-    inverse: &[f64],
-    rest: &[f64],
-    x: &mut [f64],
-    stride: usize,
-    block: usize,
-) {
-    let (inverse, rest) = (Panels::dense(inverse, NB), Panels::dense(rest, NB));
-    kernel.tiles(
-        inverse,
-        rest,
-        |_, _| true,
-        |i, j, tile| {
-            let out = &mut x[j * stride + (block * NB + i * MR) * NR..][..MR * NR];
-            out.copy_from_slice(tile.as_flattened());
-        },
-    );
+        }
+        let inverse = inverse.chunks_exact(NB);
+        for (p, inverse) in inverse.enumerate() {
+            let panels = x.chunks_exact_mut(*padded).zip(rest.chunks_exact(NB));
+            for (q, (x, rest)) in panels.enumerate() {
+                let x = &mut x[place.start + p * PANEL..][..PANEL];
+                kernel.multiply(inverse, rest, part(q), Into::Set, x, 1);
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,30 +1,29 @@
 //! Sums over rows: G = ZᵀZ and ZᵀY, streamed.
 //!
-//! Rows are gathered into blocks of [`BLOCK`] rows, widened and packed once in both operand formats, some columns a
-//! task. When [`Accumulator::capacity`] blocks are full they are folded into G: one task for each strip of rows of G,
-//! which takes the blocks in order. A block's contribution is summed from zero and then added, so each entry of G is a
-//! two-level sum whose shape depends on the row numbers only: not on the batches, not on the threads. (Sums by class are
-//! plain chains over the rows.)
+//! Rows are gathered into blocks of [`BLOCK`] rows, widened and packed once, some columns a task. When
+//! [`Accumulator::capacity`] blocks are full they are folded into G: one task for each strip of rows of G, which takes the
+//! blocks in order. A block's contribution is summed from zero and then added, so each entry of G is a two-level sum whose
+//! shape depends on the row numbers only: not on the batches, not on the threads. (Sums by class are plain chains over the
+//! rows.)
 //!
 //! Only the lower triangle is computed, tile by tile, and kept so; the matrix with its mirror image is written at the end.
 
 use rayon::prelude::*;
 
-use super::kernel::{Aligned, Isa, Kernel, MR, NR, Panels, Tile, Work};
+use super::kernel::{Into, Isa, Kernel, Line, PANEL, Part, Work};
 use super::turns::in_turn;
 use crate::engine::{Matrix, Rows, Sums, SumsSpec, Targets};
 
-/// Rows in a block: packed, 6 columns and 8 fit the first-level cache together, and a strip of 48 the second. Not a power
-/// of two, or the panels of a block would all compete for the same lines of the caches.
-const BLOCK: usize = 384;
-/// Rows of G that a task owns; a multiple of both tile sides.
-const PIECE: usize = 48;
-/// Columns that a task packs, so that it reads a good part of a row in one go.
-const WIDE: usize = 2 * PIECE;
-/// Rows that are packed at a time: what goes to one panel is written in one go.
-const RUN: usize = 16;
+/// Rows in a block: enough that adding a block's sums to G does not show, few enough that a panel stays near.
+const BLOCK: usize = 256;
+/// Panels of G's rows that a strip owns.
+const HEIGHT: usize = 2;
+/// Rows of G that a strip owns.
+const STRIP: usize = HEIGHT * PANEL;
+/// Panels that a task packs, so that it reads a good part of a row in one go.
+const WIDE: usize = 4;
 /// Packed rows are folded when they take about this many bytes.
-const STAGING_BYTES: usize = 7 << 20;
+const STAGING_BYTES: usize = 4 << 20;
 
 /// Sums in progress.
 #[derive(Debug)]
@@ -39,58 +38,61 @@ pub struct Accumulator {
     strips: Vec<Strip>,
 }
 
-/// Up to [`BLOCK`] rows in operand format.
+/// Up to [`BLOCK`] rows, packed.
 #[derive(Debug, Default)]
 struct Block {
     rows: usize,
-    /// `[column / 6][row][6]`.
-    left: Aligned,
-    /// `[column / 8][row][8]`.
-    right: Aligned,
-    /// Targets as `[column / 8][row][8]`, when they are values.
-    values: Aligned,
+    /// `[panel][row]`.
+    panels: Vec<Line>,
+    /// Targets as `[panel][row]`, when they are values.
+    values: Vec<Line>,
     /// Targets, when they are classes.
     classes: Vec<u32>,
 }
 
-/// Rows `first..first + PIECE` of G's lower triangle, and the same rows of ZᵀY.
+/// Rows `first..first + STRIP` of G's lower triangle, and the same rows of ZᵀY.
 #[derive(Debug)]
 struct Strip {
     first: usize,
-    /// Groups of six rows.
-    groups: usize,
-    /// `[column / 8][group]`: the columns up to and including the diagonal.
-    tiles: Vec<Tile>,
-    /// `[target][PIECE]`: a row of features is added to its class in one go.
-    cross: Vec<f64>,
+    /// Its rows.
+    count: usize,
+    /// `[column panel][row]`: the columns up to and including the diagonal.
+    blocks: Vec<Line>,
+    /// `[target][row panel]`: a row of features is added to its class in one go.
+    cross: Vec<[Line; HEIGHT]>,
 }
 
 impl Strip {
     fn new(first: usize, spec: &SumsSpec) -> Self {
-        let end = spec.order().min(first + PIECE);
-        let groups = (end - first).div_ceil(MR);
+        let count = STRIP.min(spec.order() - first);
+        let panels = (first + count).div_ceil(PANEL);
         Self {
             first,
-            groups,
-            tiles: vec![[[0.0; NR]; MR]; groups * end.div_ceil(NR)],
-            cross: vec![0.0; PIECE * spec.targets],
+            count,
+            blocks: vec![Line::ZERO; panels * STRIP],
+            cross: vec![[Line::ZERO; HEIGHT]; spec.targets],
         }
     }
 
-    /// Entry (i, j) of G, i in the strip and j no greater.
-    fn entry(&self, i: usize, j: usize) -> f64 {
-        let row = i - self.first;
-        self.tiles[j / NR * self.groups + row / MR][row % MR][j % NR]
+    /// A row of the strip in a panel of columns.
+    fn line(&self, row: usize, panel: usize) -> &[f64; PANEL] {
+        &self.blocks[panel * STRIP + row].0
+    }
+
+    /// Panels of its rows.
+    fn panels(&self) -> std::ops::Range<usize> {
+        let first = self.first / PANEL;
+        first..first + self.count.div_ceil(PANEL)
     }
 }
 
 impl Accumulator {
     pub(super) fn new(spec: SumsSpec) -> Self {
         let order = spec.order();
-        let block_bytes = BLOCK * order.next_multiple_of(PIECE) * 2 * size_of::<f64>();
+        let block_bytes = BLOCK * order.div_ceil(PANEL) * size_of::<Line>();
         let capacity = (STAGING_BYTES / block_bytes.max(1)).clamp(1, 64);
         let strips = (0..order)
-            .step_by(PIECE)
+            .step_by(STRIP)
             .map(|first| Strip::new(first, &spec))
             .collect();
         let blocks = (0..capacity).map(|_| Block::default()).collect();
@@ -119,13 +121,14 @@ impl Accumulator {
             let room = self.capacity * BLOCK - self.pending;
             let take = room.min(rows.rows() - done);
             let (start, first_pending) = (done, self.pending);
-            let pieces = self.blocks.iter_mut().enumerate().flat_map(|(b, block)| {
+            let touched = first_pending / BLOCK..(first_pending + take).div_ceil(BLOCK);
+            let pieces = self.blocks[touched.clone()].iter_mut().zip(touched);
+            let pieces = pieces.flat_map(|(block, b)| {
                 // The part of this batch that falls into block `b`.
                 let from = (b * BLOCK).max(first_pending);
                 let to = ((b + 1) * BLOCK).min(first_pending + take);
-                let offset = start + from.saturating_sub(first_pending);
-                let range = offset..offset + to.saturating_sub(from);
-                block.fill(spec, rows, targets, range)
+                let offset = start + from - first_pending;
+                block.fill(spec, rows, targets, offset..offset + to - from)
             });
             in_turn(pieces, |piece| isa.run(piece));
             self.pending += take;
@@ -161,11 +164,12 @@ impl Accumulator {
         let mut gram = Matrix::zeros(order, order);
         let strips = &self.strips;
         gram.as_mut_slice()
-            .par_chunks_mut((PIECE * order).max(1))
+            .par_chunks_mut((STRIP * order).max(1))
             .enumerate()
-            .for_each(|(piece, rows)| write_rows(strips, piece, rows, order));
+            .for_each(|(strip, rows)| write_rows(strips, strip, rows, order));
         let cross = Matrix::from_fn(order, targets, |i, t| {
-            strips[i / PIECE].cross[t * PIECE + i % PIECE]
+            let row = i % STRIP;
+            strips[i / STRIP].cross[t][row / PANEL].0[row % PANEL]
         });
         Sums {
             rows: self.rows,
@@ -175,22 +179,21 @@ impl Accumulator {
     }
 }
 
-/// Rows `piece * PIECE..` of G from the lower triangle: their own strip, and the mirror image of the ones below.
-fn write_rows(strips: &[Strip], piece: usize, rows: &mut [f64], order: usize) {
-    let first = piece * PIECE;
+/// The rows of G that are a strip's from the lower triangle: its own, and the mirror image of the ones below.
+fn write_rows(strips: &[Strip], strip: usize, rows: &mut [f64], order: usize) {
+    let own = &strips[strip];
     for (r, row) in rows.chunks_exact_mut(order).enumerate() {
-        let i = first + r;
-        for (j, value) in row[..=i].iter_mut().enumerate() {
-            *value = strips[piece].entry(i, j);
+        let lower = row[..=own.first + r].chunks_mut(PANEL).enumerate();
+        for (panel, to) in lower {
+            to.copy_from_slice(&own.line(r, panel)[..to.len()]);
         }
     }
-    for (below, strip) in strips.iter().enumerate().skip(piece) {
+    for below in &strips[strip..] {
         for (r, row) in rows.chunks_exact_mut(order).enumerate() {
-            let i = first + r;
-            let start = (i + 1).max(below * PIECE);
-            let end = order.min((below + 1) * PIECE);
-            for j in start..end {
-                row[j] = strip.entry(j, i);
+            let i = own.first + r;
+            let start = (i + 1).max(below.first);
+            for j in start..below.first + below.count {
+                row[j] = below.line(j - below.first, i / PANEL)[i % PANEL];
             }
         }
     }
@@ -207,12 +210,9 @@ impl Block {
     ) -> impl Iterator<Item = PackPiece<'a>> {
         let filled = self.rows;
         self.rows += range.len();
-        if !range.is_empty() {
-            let padded = spec.order().next_multiple_of(PIECE);
-            // What lies beyond the last column stays zero for good.
-            self.left.grow(BLOCK * padded);
-            self.right.grow(BLOCK * padded);
-        }
+        // What lies beyond the last column stays zero for good.
+        let panels = spec.order().div_ceil(PANEL);
+        self.panels.resize(BLOCK * panels, Line::ZERO);
         match targets {
             Targets::None => {}
             Targets::Classes(classes) => {
@@ -220,34 +220,31 @@ impl Block {
                 self.classes.extend(classes.map(|&class| class as u32));
             }
             Targets::Values(values) => {
-                let mut wide = vec![0.0; spec.targets.next_multiple_of(NR)];
-                self.values.grow(BLOCK * wide.len());
+                let panels = spec.targets.div_ceil(PANEL);
+                self.values.resize(BLOCK * panels, Line::ZERO);
                 for (k, i) in (filled..).zip(range.clone()) {
-                    values.widen_row(i, &mut wide);
-                    let panels = self.values.chunks_exact_mut(BLOCK * NR);
-                    for (panel, values) in panels.zip(wide.as_chunks::<NR>().0) {
-                        panel[k * NR..][..NR].copy_from_slice(values);
+                    for panel in 0..panels {
+                        let first = panel * PANEL;
+                        let width = PANEL.min(spec.targets - first);
+                        let line = &mut self.values[panel * BLOCK + k].0;
+                        values.widen_part(i, first, &mut line[..width]);
                     }
                 }
             }
         }
-        let left = self.left.chunks_mut(BLOCK * WIDE);
-        let right = self.right.chunks_mut(BLOCK * WIDE);
-        let pieces = left.zip(right).enumerate();
-        let pieces = pieces.take(if range.is_empty() { 0 } else { usize::MAX });
-        pieces.map(move |(piece, (left, right))| PackPiece {
+        let pieces = self.panels.chunks_mut(BLOCK * WIDE).enumerate();
+        pieces.map(move |(piece, panels)| PackPiece {
             spec,
             rows,
             range: range.clone(),
             filled,
-            first: piece * WIDE,
-            left,
-            right,
+            first: piece * WIDE * PANEL,
+            panels,
         })
     }
 }
 
-/// Widens some columns of some rows into both operand formats.
+/// Widens some columns of some rows into panels.
 struct PackPiece<'a> {
     spec: SumsSpec,
     rows: Rows<'a>,
@@ -256,8 +253,7 @@ struct PackPiece<'a> {
     filled: usize,
     /// The first of the columns.
     first: usize,
-    left: &'a mut [f64],
-    right: &'a mut [f64],
+    panels: &'a mut [Line],
 }
 
 impl Work for PackPiece<'_> {
@@ -265,35 +261,20 @@ impl Work for PackPiece<'_> {
 
     #[inline(always)]
     fn run<K: Kernel>(self, _: K) {
+        const COLUMNS: usize = WIDE * PANEL;
         let features = self.spec.features;
-        let mut wide = [[0.0; WIDE]; RUN];
-        let count = features.saturating_sub(self.first).min(WIDE);
-        if self.spec.bias && self.first + count == features && count < WIDE {
-            for row in &mut wide {
-                row[count] = 1.0;
-            }
+        let count = features.saturating_sub(self.first).min(COLUMNS);
+        let mut wide = [0.0; COLUMNS];
+        if self.spec.bias && self.first + count == features && count < COLUMNS {
+            wide[count] = 1.0;
         }
         let first = self.first.min(features);
-        let mut to = self.filled;
-        for from in self.range.clone().step_by(RUN) {
-            let rows = RUN.min(self.range.end - from);
-            for (i, wide) in wide.iter_mut().enumerate().take(rows) {
-                self.rows.widen_part(from + i, first, &mut wide[..count]);
+        for (to, from) in (self.filled..).zip(self.range) {
+            self.rows.widen_part(from, first, &mut wide[..count]);
+            let panels = self.panels.chunks_exact_mut(BLOCK);
+            for (panel, values) in panels.zip(wide.as_chunks::<PANEL>().0) {
+                panel[to].0 = *values;
             }
-            scatter::<MR>(self.left, to, &wide[..rows]);
-            scatter::<NR>(self.right, to, &wide[..rows]);
-            to += rows;
-        }
-    }
-}
-
-/// Writes rows into `[column / WIDTH][row][WIDTH]` from `first` on, panel by panel.
-#[inline(always)]
-fn scatter<const WIDTH: usize>(packed: &mut [f64], first: usize, rows: &[[f64; WIDE]]) {
-    for (panel, packed) in packed.chunks_exact_mut(BLOCK * WIDTH).enumerate() {
-        let (to, _) = packed[first * WIDTH..].as_chunks_mut::<WIDTH>();
-        for (to, row) in to.iter_mut().zip(rows) {
-            to.copy_from_slice(&row[panel * WIDTH..][..WIDTH]);
         }
     }
 }
@@ -315,56 +296,42 @@ impl Work for FoldStrip<'_> {
             blocks,
             targets,
         } = self;
-        let (first, groups) = (strip.first, strip.groups);
+        let own = strip.panels();
+        let end = strip.first + strip.count;
         for block in blocks {
-            let depth = block.rows;
-            let left = Panels {
-                data: &block.left[first * BLOCK..],
-                stride: BLOCK * MR,
-                count: groups,
-                depth,
-            };
-            let right = |data, columns: usize| Panels {
-                data,
-                stride: BLOCK * NR,
-                count: columns.div_ceil(NR),
-                depth,
-            };
-            // Not those wholly above the diagonal.
-            let wanted = |i: usize, j: usize| j * NR < first + (i + 1) * MR;
-            let tiles = &mut strip.tiles;
-            let columns = right(&block.right, tiles.len() / groups * NR);
-            kernel.tiles(left, columns, wanted, |i, j, tile| {
-                let sums = tiles[j * groups + i].as_flattened_mut();
-                for (sum, value) in sums.iter_mut().zip(tile.as_flattened()) {
-                    *sum += value;
+            let panel = |index: usize| &block.panels[index * BLOCK..][..block.rows];
+            for column in 0..own.end {
+                let right = panel(column);
+                let below =
+                    (own.start.max(column)..own.end).zip(own.start.max(column) - own.start..);
+                for (row, p) in below {
+                    let part = Part {
+                        lower: row == column,
+                        ..Part::first(end - row * PANEL, end - column * PANEL)
+                    };
+                    let sums = &mut strip.blocks[column * STRIP + p * PANEL..][..PANEL];
+                    kernel.multiply(panel(row), right, part, Into::Add, sums, 1);
                 }
-            });
-            if !block.classes.is_empty() {
-                for i in 0..groups {
-                    let (rows, _) = left.panel(i).as_chunks::<MR>();
-                    for (row, &class) in rows.iter().zip(&block.classes) {
-                        let out = &mut strip.cross[class as usize * PIECE + i * MR..][..MR];
-                        for (out, value) in out.iter_mut().zip(row) {
-                            *out += value;
+            }
+            for (row, p) in own.clone().zip(0..) {
+                let left = panel(row);
+                for (line, &class) in left.iter().zip(&block.classes) {
+                    let sums = &mut strip.cross[class as usize][p].0;
+                    for (sum, value) in sums.iter_mut().zip(&line.0) {
+                        *sum += value;
+                    }
+                }
+                for (panel, values) in block.values.chunks_exact(BLOCK).enumerate() {
+                    let first = panel * PANEL;
+                    let part = Part::first(end - row * PANEL, targets - first);
+                    let mut sums = [Line::ZERO; PANEL];
+                    kernel.multiply(left, &values[..block.rows], part, Into::Set, &mut sums, 1);
+                    for (t, cross) in strip.cross[first..].iter_mut().take(PANEL).enumerate() {
+                        for (sum, line) in cross[p].0.iter_mut().zip(&sums) {
+                            *sum += line.0[t];
                         }
                     }
                 }
-            } else if !block.values.is_empty() {
-                let cross = &mut strip.cross;
-                let columns = right(&block.values, targets);
-                kernel.tiles(
-                    left,
-                    columns,
-                    |_, _| true,
-                    |i, j, tile| {
-                        for (r, sums) in tile.iter().enumerate() {
-                            for (t, sum) in (j * NR..targets).zip(sums) {
-                                cross[t * PIECE + i * MR + r] += sum;
-                            }
-                        }
-                    },
-                );
             }
         }
     }

@@ -1,27 +1,38 @@
-//! The register tile that nearly all dense work of the CPU engine goes through, and the choice of instruction set.
+//! The product that nearly all dense work of the CPU engine goes through, and the choice of instruction set.
 //!
-//! [`Kernel::tile`] computes a 6×8 block of AᵀB from operands packed as `a[k][6]` and `b[k][8]`: each of its 48 sums is
-//! one chain of fused multiply-adds over k, in order. The vector width only decides how many chains run side by side,
-//! so every instruction set gives the same bytes.
+//! Operands are cut into panels of [`PANEL`] columns, packed so that a step over k is one [`Line`]: `[k][24]`. There is no
+//! other format: what is a left operand here is a right one there. [`Kernel::multiply`] adds up AᵀB of two panels, a block
+//! of 24×24, tile by tile. Each of its sums is one chain of fused multiply-adds over k, in order; the instruction set only
+//! decides how many chains run side by side, so every one of them gives the same bytes.
 //!
-//! | | registers of a tile | tiles at a time |
+//! | | tile | registers |
 //! |---|---|---|
-//! | AVX2 + FMA | 12 sums of 4, 2 of b, broadcasts of a: all 16 | 1 |
-//! | AVX-512 | 6 sums of 8 each: one tile alone would wait for its own sums | 2×2, 24 of 32 registers |
-//! | NEON | 24 sums of 2, 4 of b, broadcasts of a: of 32 | 1 |
-//! | elsewhere | what the compiler makes of plain code | 1 |
+//! | AVX-512 | 8×24 | 24 sums of 8, 3 of the right operand, broadcasts of the left: of 32 |
+//! | AVX2 + FMA | 4×12 | 12 sums of 4, 3 of the right operand, broadcasts of the left: all 16 |
+//! | NEON | 4×12 | 24 sums of 2, 6 of the right operand, broadcasts of the left: of 32 |
+//! | elsewhere | | what the compiler makes of plain code |
 //!
-//! Code that is not a tile (widening, substitution, waves) is plain, and is compiled for the instruction set because it is
-//! part of a [`Work`].
+//! Code that is not a product (widening, substitution, waves) is plain, and is compiled for the instruction set because it
+//! is part of a [`Work`].
+
+use std::ops::Range;
 
 use pulp::Simd;
 
-/// Rows of the tile: columns of a packed left operand.
-pub(super) const MR: usize = 6;
-/// Columns of the tile: columns of a packed right operand.
-pub(super) const NR: usize = 8;
-/// Steps over k that are written out: the loop's own instructions would take slots from the multiply-adds.
-const UNROLL: usize = 4;
+/// Columns of a panel: three vectors of eight, or six of four.
+pub(super) const PANEL: usize = 24;
+
+/// Rows of a [`Part`] begin at a multiple of this: of the rows of every tile.
+pub(super) const STEP: usize = 8;
+
+/// A step over k of a panel, or a row of a block; in cache lines of its own, so that no vector lies across one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(align(64))]
+pub(super) struct Line(pub(super) [f64; PANEL]);
+
+impl Line {
+    pub(super) const ZERO: Self = Self([0.0; PANEL]);
+}
 
 /// Columns that [`Kernel::dots`] takes at a time: with the row's own square, a sum in each of eleven registers.
 pub(super) const DOTS: usize = 10;
@@ -33,106 +44,63 @@ pub(super) const UNIT: usize = 16;
 #[repr(align(64))]
 pub(super) struct Unit(pub(super) [f32; UNIT]);
 
-/// A block of sums.
-pub(super) type Tile = [[f64; NR]; MR];
-
-/// Panels of a packed operand, `WIDTH` columns each.
-#[derive(Clone, Copy)]
-pub(super) struct Panels<'a, const WIDTH: usize> {
-    /// Panel after panel.
-    pub(super) data: &'a [f64],
-    /// Values from one panel to the next.
-    pub(super) stride: usize,
-    /// How many panels.
-    pub(super) count: usize,
-    /// Steps over k that are used of each.
-    pub(super) depth: usize,
+/// What is wanted of the product of two panels. More than that may be computed, and then is written too: the rows and
+/// columns of a tile that is wanted in part.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    /// Columns of the left panel, which are rows of the block; from a multiple of [`STEP`] on.
+    pub(super) rows: Range<usize>,
+    /// Columns of the right panel.
+    pub(super) columns: usize,
+    /// Only what is on and below the diagonal.
+    pub(super) lower: bool,
 }
 
-impl<'a, const WIDTH: usize> Panels<'a, WIDTH> {
-    /// Panels that lie back to back.
-    pub(super) fn dense(data: &'a [f64], depth: usize) -> Self {
-        let stride = depth * WIDTH;
+impl Part {
+    /// The first rows and columns.
+    pub(super) fn first(rows: usize, columns: usize) -> Self {
         Self {
-            data,
-            stride,
-            count: data.len().checked_div(stride).unwrap_or(0),
-            depth,
+            rows: 0..rows.min(PANEL),
+            columns: columns.min(PANEL),
+            lower: false,
         }
     }
 
+    /// How many columns are wanted of rows before `end`.
     #[inline(always)]
-    pub(super) fn panel(&self, index: usize) -> &'a [f64] {
-        &self.data[index * self.stride..][..self.depth * WIDTH]
-    }
-}
-
-/// Values that start at the border of a cache line, so that no vector lies across one.
-#[derive(Debug, Default)]
-pub(super) struct Aligned {
-    data: Vec<f64>,
-    start: usize,
-    len: usize,
-}
-
-impl Aligned {
-    /// Bytes of a cache line.
-    const LINE: usize = 64;
-
-    /// `len` zeros.
-    pub(super) fn zeros(len: usize) -> Self {
-        let data = vec![0.0; len + Self::LINE / size_of::<f64>()];
-        // The address may not be known where code is evaluated at compile time: then any start is as good.
-        let start = data.as_ptr().align_offset(Self::LINE).min(data.len() - len);
-        Self { data, start, len }
-    }
-
-    /// Makes it `len` zeros if it is of another length.
-    pub(super) fn grow(&mut self, len: usize) {
-        if self.len != len {
-            *self = Self::zeros(len);
+    fn columns_before(&self, end: usize) -> usize {
+        match self.lower {
+            true => self.columns.min(end),
+            false => self.columns,
         }
     }
 }
 
-impl std::ops::Deref for Aligned {
-    type Target = [f64];
-    fn deref(&self) -> &[f64] {
-        &self.data[self.start..][..self.len]
-    }
+/// What becomes of the sums.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Into {
+    /// They are what the block then holds.
+    Set,
+    /// They are added to the block.
+    Add,
+    /// They are subtracted from the block.
+    Subtract,
+    /// The block's own values are what the chains begin with: the rest of a product whose first steps are there.
+    Continue,
 }
 
-impl std::ops::DerefMut for Aligned {
-    fn deref_mut(&mut self) -> &mut [f64] {
-        &mut self.data[self.start..][..self.len]
-    }
-}
-
-/// A way to compute tiles on this processor.
+/// A way to compute products on this processor.
 pub(super) trait Kernel: Copy {
-    /// Σ_k a[k][i]·b[k][j] for all i < 6, j < 8. `a` holds k·6 values and `b` k·8.
-    fn tile(self, a: &[f64], b: &[f64]) -> Tile;
-
-    /// The tile of every left panel with every right one, in the order that suits the processor's caches. Those that are
-    /// not `wanted` are left out.
-    #[inline(always)]
-    fn tiles(
+    /// A part of Σ_k left[k][i]·right[k][j]; row i of the block is `out[i * stride]`.
+    fn multiply(
         self,
-        left: Panels<'_, MR>,
-        right: Panels<'_, NR>,
-        wanted: impl Fn(usize, usize) -> bool,
-        mut emit: impl FnMut(usize, usize, Tile),
-    ) {
-        // A right panel stays in the first cache while the left ones come from the second.
-        for j in 0..right.count {
-            let b = right.panel(j);
-            for i in 0..left.count {
-                if wanted(i, j) {
-                    emit(i, j, self.tile(left.panel(i), b));
-                }
-            }
-        }
-    }
+        left: &[Line],
+        right: &[Line],
+        part: Part,
+        into: Into,
+        out: &mut [Line],
+        stride: usize,
+    );
 
     /// The products of a row in f32 with [`DOTS`] columns, and with itself. The row comes in units of values, and a `last`
     /// one that is used if `columns` has one unit more. The order of the sums is the processor's own.
@@ -211,17 +179,17 @@ impl Isa {
         match self {
             #[cfg(target_arch = "x86_64")]
             Self::Avx512(simd) => simd.vectorize(WithKernel {
-                kernel: Fours(simd),
+                kernel: Tiles::<_, 8, 3, 24>(simd),
                 work,
             }),
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(simd) => simd.vectorize(WithKernel {
-                kernel: Ones::<_, 2>(simd),
+                kernel: Tiles::<_, 4, 3, 12>(simd),
                 work,
             }),
             #[cfg(target_arch = "aarch64")]
             Self::Neon(simd) => simd.vectorize(WithKernel {
-                kernel: Ones::<_, 4>(simd),
+                kernel: Tiles::<_, 4, 6, 24>(simd),
                 work,
             }),
             Self::Portable => work.run(Plain),
@@ -249,16 +217,35 @@ struct Plain;
 
 impl Kernel for Plain {
     #[inline(always)]
-    fn tile(self, a: &[f64], b: &[f64]) -> Tile {
-        let mut sums = [[0.0_f64; NR]; MR];
-        for (a, b) in a.as_chunks::<MR>().0.iter().zip(b.as_chunks::<NR>().0) {
-            for i in 0..MR {
-                for j in 0..NR {
-                    sums[i][j] = a[i].mul_add(b[j], sums[i][j]);
+    fn multiply(
+        self,
+        left: &[Line],
+        right: &[Line],
+        part: Part,
+        into: Into,
+        out: &mut [Line],
+        stride: usize,
+    ) {
+        for i in part.rows.clone() {
+            let columns = part.columns_before(i + 1);
+            let out = &mut out[i * stride].0[..columns];
+            let mut sums = [0.0; PANEL];
+            if into == Into::Continue {
+                sums[..columns].copy_from_slice(out);
+            }
+            for (a, b) in left.iter().zip(right) {
+                for (sum, &b) in sums[..columns].iter_mut().zip(&b.0) {
+                    *sum = a.0[i].mul_add(b, *sum);
+                }
+            }
+            for (out, sum) in out.iter_mut().zip(sums) {
+                match into {
+                    Into::Set | Into::Continue => *out = sum,
+                    Into::Add => *out += sum,
+                    Into::Subtract => *out -= sum,
                 }
             }
         }
-        sums
     }
 
     #[inline(always)]
@@ -284,7 +271,7 @@ impl Kernel for Plain {
 
     #[inline(always)]
     fn saturate(self, steps: usize) -> (usize, f64) {
-        let mut sums = [0.0_f64; MR * NR];
+        let mut sums = [0.0_f64; 2 * PANEL];
         for _ in 0..steps {
             for sum in &mut sums {
                 *sum = sum.mul_add(DECAY, 1.0);
@@ -297,64 +284,44 @@ impl Kernel for Plain {
 /// What [`Kernel::saturate`] multiplies by: its sums approach 2 and stay ordinary numbers.
 const DECAY: f64 = 0.5;
 
-/// Sums of a tile in vectors, `V` a row.
-type Sums<S, const V: usize> = [[<S as Simd>::f64s; V]; MR];
-
-/// One step over k.
+/// `R` rows by `V` vectors of a product, from column `i` of the left panel and `j` of the right one on.
 #[inline(always)]
-fn step<S: Simd, const V: usize>(simd: S, a: &[f64], b: &[f64], sums: &mut Sums<S, V>) {
-    let b: &[f64; NR] = b.first_chunk().expect("a step of the right operand");
-    let b: [S::f64s; V] = pulp::cast(*b);
-    for (&a, sums) in a[..MR].iter().zip(sums) {
-        let a = simd.splat_f64s(a);
-        for (&b, sum) in b.iter().zip(sums) {
-            *sum = simd.mul_add_f64s(a, b, *sum);
+fn tile<S: Simd, const R: usize, const V: usize>(
+    simd: S,
+    (left, i): (&[Line], usize),
+    (right, j): (&[Line], usize),
+    into: Into,
+    (out, stride): (&mut [Line], usize),
+) {
+    let width = V * S::F64_LANES;
+    let mut sums = [[simd.splat_f64s(0.0); V]; R];
+    if into == Into::Continue {
+        for (r, sums) in sums.iter_mut().enumerate() {
+            let (out, _) = S::as_simd_f64s(&out[(i + r) * stride].0[j..j + width]);
+            sums.copy_from_slice(out);
         }
     }
-}
-
-/// One tile.
-#[inline(always)]
-fn one<S: Simd, const V: usize>(simd: S, a: &[f64], b: &[f64]) -> Sums<S, V> {
-    let mut sums = [[simd.splat_f64s(0.0); V]; MR];
-    let (a, a_rest) = a.as_chunks::<{ UNROLL * MR }>();
-    let (b, b_rest) = b.as_chunks::<{ UNROLL * NR }>();
-    for (a, b) in a.iter().zip(b) {
-        for k in 0..UNROLL {
-            step(simd, &a[k * MR..], &b[k * NR..], &mut sums);
-        }
-    }
-    for (a, b) in a_rest.chunks_exact(MR).zip(b_rest.chunks_exact(NR)) {
-        step(simd, a, b, &mut sums);
-    }
-    sums
-}
-
-/// Two by two tiles: `[left][right]`.
-#[cfg(any(test, target_arch = "x86_64"))]
-#[inline(always)]
-fn four<S: Simd, const V: usize>(simd: S, a: [&[f64]; 2], b: [&[f64]; 2]) -> [[Sums<S, V>; 2]; 2] {
-    let mut sums = [[[[simd.splat_f64s(0.0); V]; MR]; 2]; 2];
-    let [a, a_too] = a.map(|a| a.as_chunks::<MR>().0);
-    let [b, b_too] = b.map(|b| b.as_chunks::<NR>().0);
-    for ((a, a_too), (b, b_too)) in a.iter().zip(a_too).zip(b.iter().zip(b_too)) {
-        for (a, sums) in [a, a_too].into_iter().zip(&mut sums) {
-            for (b, sums) in [b, b_too].into_iter().zip(sums) {
-                step(simd, a, b, sums);
+    for (a, b) in left.iter().zip(right) {
+        let a: &[f64; R] = a.0[i..].first_chunk().expect("rows of a tile");
+        let (b, _) = S::as_simd_f64s(&b.0[j..j + width]);
+        let b: &[S::f64s; V] = b.first_chunk().expect("vectors of a tile");
+        for (&a, sums) in a.iter().zip(&mut sums) {
+            let a = simd.splat_f64s(a);
+            for (&b, sum) in b.iter().zip(sums) {
+                *sum = simd.mul_add_f64s(a, b, *sum);
             }
         }
     }
-    sums
-}
-
-/// The numbers of a tile. (`array::map` would go through memory.)
-#[inline(always)]
-fn plain<S: Simd, const V: usize>(_: S, sums: Sums<S, V>) -> Tile {
-    let mut tile = [[0.0; NR]; MR];
-    for (row, sums) in tile.iter_mut().zip(sums) {
-        *row = pulp::cast(sums);
+    for (r, sums) in sums.iter().enumerate() {
+        let (out, _) = S::as_mut_simd_f64s(&mut out[(i + r) * stride].0[j..j + width]);
+        for (out, &sum) in out.iter_mut().zip(sums) {
+            *out = match into {
+                Into::Set | Into::Continue => sum,
+                Into::Add => simd.add_f64s(*out, sum),
+                Into::Subtract => simd.sub_f64s(*out, sum),
+            };
+        }
     }
-    tile
 }
 
 /// Multiply-adds in `N` chains.
@@ -371,9 +338,9 @@ fn saturate<S: Simd, const N: usize>(simd: S, steps: usize) -> (usize, f64) {
     (steps * N * S::F64_LANES, total)
 }
 
-/// [`Kernel::dots`], `V` vectors a unit.
+/// [`Kernel::dots`] by vectors.
 #[inline(always)]
-fn dots<S: Simd, const V: usize>(
+fn dots<S: Simd>(
     simd: S,
     row: &[[f32; UNIT]],
     last: [f32; UNIT],
@@ -382,14 +349,14 @@ fn dots<S: Simd, const V: usize>(
     let mut sums = [simd.splat_f32s(0.0); DOTS];
     let mut square = simd.splat_f32s(0.0);
     let mut add = |z: &[f32; UNIT], w: &[Unit; DOTS]| {
-        let z: [S::f32s; V] = pulp::cast(*z);
+        let (z, _) = S::as_simd_f32s(z);
         for (sum, w) in sums.iter_mut().zip(w) {
-            let w: [S::f32s; V] = pulp::cast(w.0);
-            for (&z, &w) in z.iter().zip(&w) {
+            let (w, _) = S::as_simd_f32s(&w.0);
+            for (&z, &w) in z.iter().zip(w) {
                 *sum = simd.mul_add_f32s(z, w, *sum);
             }
         }
-        for &z in &z {
+        for &z in z {
             square = simd.mul_add_f32s(z, z, square);
         }
     };
@@ -406,121 +373,72 @@ fn dots<S: Simd, const V: usize>(
     (products, simd.reduce_sum_f32s(square))
 }
 
-/// One tile at a time, `V` vectors a row.
+/// Tiles of `R` rows and `V` vectors; `CHAINS` are enough to keep the processor busy.
 #[derive(Clone, Copy)]
-struct Ones<S, const V: usize>(S);
+struct Tiles<S, const R: usize, const V: usize, const CHAINS: usize>(S);
 
-impl<S: Simd, const V: usize> Kernel for Ones<S, V> {
+impl<S: Simd, const R: usize, const V: usize, const CHAINS: usize> Kernel
+    for Tiles<S, R, V, CHAINS>
+{
     #[inline(always)]
-    fn tile(self, a: &[f64], b: &[f64]) -> Tile {
-        plain(self.0, one::<S, V>(self.0, a, b))
-    }
-
-    #[inline(always)]
-    fn dots(
+    fn multiply(
         self,
-        row: &[[f32; UNIT]],
-        last: [f32; UNIT],
-        columns: &[[Unit; DOTS]],
-    ) -> ([f32; DOTS], f32) {
-        dots::<_, V>(self.0, row, last, columns)
-    }
-
-    #[inline(always)]
-    fn saturate(self, steps: usize) -> (usize, f64) {
-        saturate::<S, 12>(self.0, steps)
-    }
-}
-
-/// Two by two tiles at a time, for thirty-two registers of eight.
-#[cfg(target_arch = "x86_64")]
-#[derive(Clone, Copy)]
-struct Fours(pulp::x86::V4);
-
-#[cfg(target_arch = "x86_64")]
-impl Kernel for Fours {
-    #[inline(always)]
-    fn tile(self, a: &[f64], b: &[f64]) -> Tile {
-        plain(self.0, one::<_, 1>(self.0, a, b))
-    }
-
-    #[inline(always)]
-    fn tiles(
-        self,
-        left: Panels<'_, MR>,
-        right: Panels<'_, NR>,
-        wanted: impl Fn(usize, usize) -> bool,
-        emit: impl FnMut(usize, usize, Tile),
+        left: &[Line],
+        right: &[Line],
+        part: Part,
+        into: Into,
+        out: &mut [Line],
+        stride: usize,
     ) {
-        two_by_two::<_, 1>(self.0, self, left, right, wanted, emit);
-    }
-
-    #[inline(always)]
-    fn dots(
-        self,
-        row: &[[f32; UNIT]],
-        last: [f32; UNIT],
-        columns: &[[Unit; DOTS]],
-    ) -> ([f32; DOTS], f32) {
-        dots::<_, 1>(self.0, row, last, columns)
-    }
-
-    #[inline(always)]
-    fn saturate(self, steps: usize) -> (usize, f64) {
-        saturate::<_, 24>(self.0, steps)
-    }
-}
-
-/// [`Kernel::tiles`] in blocks of two by two, and what is left one by one.
-#[cfg(any(test, target_arch = "x86_64"))]
-#[inline(always)]
-fn two_by_two<S: Simd, const V: usize>(
-    simd: S,
-    kernel: impl Kernel,
-    left: Panels<'_, MR>,
-    right: Panels<'_, NR>,
-    wanted: impl Fn(usize, usize) -> bool,
-    mut emit: impl FnMut(usize, usize, Tile),
-) {
-    for j in (0..right.count).step_by(2) {
-        for i in (0..left.count).step_by(2) {
-            let block = [(i, j), (i + 1, j), (i, j + 1), (i + 1, j + 1)];
-            let block =
-                block.map(|(i, j)| (i < left.count && j < right.count && wanted(i, j), i, j));
-            if block.iter().all(|(wanted, ..)| *wanted) {
-                let a = [left.panel(i), left.panel(i + 1)];
-                let b = [right.panel(j), right.panel(j + 1)];
-                let sums = four::<S, V>(simd, a, b);
-                for (_, p, q) in block {
-                    emit(p, q, plain(simd, sums[p - i][q - j]));
-                }
-            } else {
-                for (_, p, q) in block.into_iter().filter(|(wanted, ..)| *wanted) {
-                    emit(p, q, kernel.tile(left.panel(p), right.panel(q)));
+        let simd = self.0;
+        for j in (0..part.columns).step_by(V * S::F64_LANES) {
+            // These columns stay in the first cache while the left panel comes from the second.
+            for i in part.rows.clone().step_by(R) {
+                let columns = part.columns_before(i + R).saturating_sub(j);
+                let (left, right, out) = ((left, i), (right, j), (&mut *out, stride));
+                match columns.div_ceil(S::F64_LANES).min(V) {
+                    0 => {}
+                    1 => tile::<S, R, 1>(simd, left, right, into, out),
+                    2 => tile::<S, R, 2>(simd, left, right, into, out),
+                    _ => tile::<S, R, V>(simd, left, right, into, out),
                 }
             }
         }
     }
+
+    #[inline(always)]
+    fn dots(
+        self,
+        row: &[[f32; UNIT]],
+        last: [f32; UNIT],
+        columns: &[[Unit; DOTS]],
+    ) -> ([f32; DOTS], f32) {
+        dots(self.0, row, last, columns)
+    }
+
+    #[inline(always)]
+    fn saturate(self, steps: usize) -> (usize, f64) {
+        saturate::<S, CHAINS>(self.0, steps)
+    }
 }
 
-/// Packs `count` vectors `vector(0..count)`, each of `depth` values, as `[depth][WIDTH]`, missing ones as zeros.
+/// Packs `count` vectors `vector(0..count)` into a panel, a vector a column; missing ones as zeros.
 #[inline(always)]
-pub(super) fn pack_transposed<'a, const WIDTH: usize>(
-    out: &mut [f64],
-    depth: usize,
+pub(super) fn pack_transposed<'a>(
+    out: &mut [Line],
     count: usize,
     vector: impl Fn(usize) -> &'a [f64],
 ) {
-    let (out, _) = out[..depth * WIDTH].as_chunks_mut::<WIDTH>();
-    for i in 0..WIDTH {
-        if i < count {
-            for (slot, &value) in out.iter_mut().zip(&vector(i)[..depth]) {
-                slot[i] = value;
+    // Lines that stay in the first cache while every vector is written into them.
+    const RUN: usize = 16;
+    for (run, lines) in out.chunks_mut(RUN).enumerate() {
+        for i in 0..count {
+            for (line, &value) in lines.iter_mut().zip(&vector(i)[run * RUN..]) {
+                line.0[i] = value;
             }
-        } else {
-            for slot in out.iter_mut() {
-                slot[i] = 0.0;
-            }
+        }
+        for line in lines {
+            line.0[count..].fill(0.0);
         }
     }
 }
@@ -529,76 +447,69 @@ pub(super) fn pack_transposed<'a, const WIDTH: usize>(
 mod tests {
     use super::*;
 
-    /// Blocks of two by two with vectors that every processor has.
-    #[derive(Clone, Copy)]
-    struct Pairs(Ones<pulp::Scalar, NR>);
-
-    impl Kernel for Pairs {
-        fn tile(self, a: &[f64], b: &[f64]) -> Tile {
-            self.0.tile(a, b)
-        }
-        fn tiles(
-            self,
-            left: Panels<'_, MR>,
-            right: Panels<'_, NR>,
-            wanted: impl Fn(usize, usize) -> bool,
-            emit: impl FnMut(usize, usize, Tile),
-        ) {
-            two_by_two::<_, NR>(self.0.0, self.0, left, right, wanted, emit);
-        }
-        fn dots(
-            self,
-            row: &[[f32; UNIT]],
-            last: [f32; UNIT],
-            columns: &[[Unit; DOTS]],
-        ) -> ([f32; DOTS], f32) {
-            Plain.dots(row, last, columns)
-        }
-        fn saturate(self, steps: usize) -> (usize, f64) {
-            self.0.saturate(steps)
-        }
+    fn lines(count: usize, seed: usize) -> Vec<Line> {
+        let value = |i: usize| ((i * 2_654_435_761) % 1009) as f64 / 1009.0 - 0.5;
+        let line = |k: usize| Line(std::array::from_fn(|j| value(k * PANEL + j + seed)));
+        (0..count).map(line).collect()
     }
 
-    struct All<'a>(Panels<'a, MR>, Panels<'a, NR>);
+    struct Multiply<'a>(&'a [Line], &'a [Line], Part, Into, usize);
 
-    impl Work for All<'_> {
-        type Output = Vec<Option<Tile>>;
+    impl Work for Multiply<'_> {
+        type Output = Vec<Line>;
 
         #[inline(always)]
         fn run<K: Kernel>(self, kernel: K) -> Self::Output {
-            let Self(left, right) = self;
-            let mut out = vec![None; left.count * right.count];
-            let wanted = |i: usize, j: usize| (i + j) % 5 != 4;
-            kernel.tiles(left, right, wanted, |i, j, tile| {
-                let slot = &mut out[i * right.count + j];
-                assert!(slot.is_none(), "tile {i}, {j} twice");
-                *slot = Some(tile);
-            });
+            let Self(left, right, part, into, stride) = self;
+            let mut out = lines(PANEL * stride, 7);
+            kernel.multiply(left, right, part, into, &mut out, stride);
             out
         }
     }
 
-    /// Every order of tiles and every unrolling gives the plain sums, to the last bit.
+    /// All that is wanted of a product has the same bytes with every instruction set, and is the sum that it should be.
     #[test]
-    fn kernels_give_the_same_tiles() {
-        for depth in [1, 3, 4, 7, 64, 241] {
-            for (rows, columns) in [(1, 1), (2, 3), (5, 4)] {
-                let value = |i: usize| ((i * 2_654_435_761) % 1009) as f64 / 1009.0 - 0.5;
-                let a: Vec<f64> = (0..rows * depth * MR).map(value).collect();
-                let b: Vec<f64> = (0..columns * depth * NR).map(|i| value(i + 77)).collect();
-                let all = || {
-                    let (left, right) = (Panels::dense(&a, depth), Panels::dense(&b, depth));
-                    assert_eq!((left.count, right.count), (rows, columns));
-                    All(left, right)
-                };
-                let expected = Isa::Portable.run(all());
-                let skipped = expected.iter().filter(|tile| tile.is_none()).count();
-                assert_eq!(skipped > 0, rows + columns > 5);
-                for isa in Isa::all() {
-                    assert_eq!(isa.run(all()), expected, "{}", isa.name());
+    fn kernels_give_the_same_products() {
+        let every = [Into::Set, Into::Add, Into::Subtract, Into::Continue];
+        for (depth, stride) in [(0, 1), (1, 2), (7, 1), (64, 3)] {
+            let (left, right) = (lines(depth, 1), lines(depth, 77));
+            for (first, rows) in [(0, 24), (0, 5), (8, 16), (16, 23)] {
+                for (columns, lower) in
+                    [(24, false), (24, true), (1, false), (9, false), (13, true)]
+                {
+                    for into in every {
+                        let part = Part {
+                            rows: first..rows,
+                            columns,
+                            lower,
+                        };
+                        let product = || Multiply(&left, &right, part.clone(), into, stride);
+                        let expected = Isa::Portable.run(product());
+                        let before = lines(PANEL * stride, 7);
+                        for i in first..rows {
+                            for j in (0..columns).filter(|&j| !lower || j <= i) {
+                                let at = |lines: &[Line]| lines[i * stride].0[j];
+                                let terms = left.iter().zip(&right).map(|(a, b)| a.0[i] * b.0[j]);
+                                let sum: f64 = terms.sum();
+                                let plain = match into {
+                                    Into::Set => sum,
+                                    Into::Add | Into::Continue => at(&before) + sum,
+                                    Into::Subtract => at(&before) - sum,
+                                };
+                                assert!((at(&expected) - plain).abs() < 1e-13, "{part:?} {into:?}");
+                                for isa in Isa::all() {
+                                    let found = isa.run(product());
+                                    assert_eq!(
+                                        at(&found).to_bits(),
+                                        at(&expected).to_bits(),
+                                        "{} {part:?} {into:?} {depth}",
+                                        isa.name()
+                                    );
+                                }
+                            }
+                        }
+                    }
                 }
-                let pairs = Pairs(Ones(pulp::Scalar::new()));
-                assert_eq!(all().run(pairs), expected, "two by two");
             }
         }
     }

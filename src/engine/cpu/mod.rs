@@ -1,11 +1,10 @@
 //! The CPU engine.
 //!
-//! Everything is built on one register tile ([`kernel`]): six rows by eight columns of f64 sums, operands packed so
-//! that both are read front to back. Work is cut into tasks whose borders depend on the shapes alone, and each task
+//! Everything is built on one product ([`kernel`]) of operands that are packed in one format, read front to back. Work is cut into tasks whose borders depend on the shapes alone, and each task
 //! adds in one fixed order, so that a result has the same bytes for any number of threads.
 //!
 //! - [`gram`]: sums over rows, streamed in blocks of a fixed number of rows whatever the caller's batches are;
-//! - [`cholesky`]: blocked factor that is kept packed, blocked solve with inverted diagonal blocks;
+//! - [`cholesky`]: blocked factor that stays packed, blocked solve with inverted diagonal blocks;
 //! - [`product`]: projection, kernel matrix, pull-back; [`argmax`]: the classes alone; [`waves`]: sine and
 //!   cosine of products;
 //! - [`probe`]: what the processor could do at best.
@@ -123,8 +122,8 @@ impl Engine for CpuEngine {
     }
 
     fn project(&self, rows: Rows<'_>, weights: &Matrix) -> Result<Matrix> {
-        let bias = super::weights_have_bias(rows, weights)?;
-        Ok(self.compute(|| product::project(self.isa, rows, weights, bias)))
+        super::weights_have_bias(rows, weights)?;
+        Ok(self.compute(|| product::project(self.isa, rows, weights)))
     }
 
     fn project_argmax(&self, rows: Rows<'_>, weights: &Matrix) -> Result<Vec<u32>> {

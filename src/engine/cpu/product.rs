@@ -1,114 +1,122 @@
 //! Products with feature rows: projection Z W and what is made of its rows at once (argmax, waves, norms), kernel matrices
 //! Z₁Z₂ᵀ and the pull-back ZᵀA.
 //!
-//! The right operand is packed once; feature rows are widened and packed six at a time by the task that uses them, so
+//! The right operand is packed once; feature rows are widened and packed 24 at a time by the task that uses them, so
 //! that no widened copy of the features ever exists. Each entry of a result is one chain over the columns, in order.
 
 use rayon::prelude::*;
 
 use super::argmax;
-use super::kernel::{Isa, Kernel, MR, NR, Work, pack_transposed};
+use super::kernel::{Into, Isa, Kernel, Line, PANEL, Part, Work, pack_transposed};
 use super::waves::Waves;
 use crate::engine::{Dtype, Matrix, Rows};
 
-/// Feature rows a task handles: eight tiles.
-const CHUNK: usize = 8 * MR;
+/// Feature rows a task handles.
+const CHUNK: usize = 2 * PANEL;
+/// Steps over k at a time, so that operands stay in the caches.
+const DEPTH: usize = 512;
 
-/// A right operand: `[column / 8][k][8]`.
+/// A right operand: `[column panel][k]`.
 struct Packed {
     depth: usize,
     columns: usize,
-    data: Vec<f64>,
+    lines: Vec<Line>,
 }
 
 impl Packed {
-    /// Packs a depth × columns matrix.
-    fn from_columns(matrix: &Matrix) -> Self {
-        let (depth, columns) = (matrix.rows(), matrix.cols());
-        let mut data = vec![0.0; columns.next_multiple_of(NR) * depth];
-        data.par_chunks_mut((depth * NR).max(1))
-            .enumerate()
-            .for_each(|(panel, out)| {
-                let first = panel * NR;
-                let count = NR.min(columns - first);
-                for k in 0..depth {
-                    out[k * NR..][..count].copy_from_slice(&matrix.row(k)[first..first + count]);
-                }
-            });
+    fn new(depth: usize, columns: usize) -> Self {
         Self {
             depth,
             columns,
-            data,
+            lines: vec![Line::ZERO; columns.div_ceil(PANEL) * depth],
         }
+    }
+
+    /// Packs a depth × columns matrix.
+    fn from_columns(matrix: &Matrix) -> Self {
+        let (depth, columns) = (matrix.rows(), matrix.cols());
+        let mut packed = Self::new(depth, columns);
+        let panels = packed.lines.par_chunks_mut(depth.max(1)).enumerate();
+        panels.for_each(|(panel, lines)| {
+            let first = panel * PANEL;
+            let count = PANEL.min(columns - first);
+            for (k, line) in lines.iter_mut().enumerate() {
+                line.0[..count].copy_from_slice(&matrix.row(k)[first..first + count]);
+            }
+        });
+        packed
     }
 
     /// Packs the transpose of feature rows, with a 1 below each when `bias` is set.
     fn from_rows(rows: Rows<'_>, bias: bool) -> Self {
         let depth = rows.cols() + usize::from(bias);
         let columns = rows.rows();
-        let mut data = vec![0.0; columns.next_multiple_of(NR) * depth];
-        data.par_chunks_mut((depth * NR).max(1))
-            .enumerate()
-            .for_each_init(
-                || vec![1.0; depth * NR],
-                |wide, (panel, out)| {
-                    let first = panel * NR;
-                    let count = NR.min(columns - first);
-                    for i in 0..count {
-                        rows.widen_row(first + i, &mut wide[i * depth..]);
-                    }
-                    pack_transposed::<NR>(out, depth, count, |i| &wide[i * depth..]);
-                },
-            );
-        Self {
-            depth,
-            columns,
-            data,
-        }
+        let mut packed = Self::new(depth, columns);
+        let panels = packed.lines.par_chunks_mut(depth.max(1)).enumerate();
+        panels.for_each_init(
+            || vec![1.0; depth * PANEL],
+            |wide, (panel, lines)| {
+                let first = panel * PANEL;
+                pack_rows(rows, first..columns.min(first + PANEL), wide, lines);
+            },
+        );
+        packed
     }
 
-    fn panel(&self, column: usize) -> &[f64] {
-        &self.data[column * self.depth..][..self.depth * NR]
+    fn panels(&self) -> usize {
+        self.columns.div_ceil(PANEL)
     }
+}
+
+/// Packs feature rows, at most a panel; `wide` has room for them, with ones where a bias is.
+#[inline(always)]
+fn pack_rows(rows: Rows<'_>, range: std::ops::Range<usize>, wide: &mut [f64], lines: &mut [Line]) {
+    let depth = lines.len();
+    for (i, wide) in range.clone().zip(wide.chunks_exact_mut(depth.max(1))) {
+        rows.widen_row(i, wide);
+    }
+    pack_transposed(lines, range.len(), |i| &wide[i * depth..][..depth]);
 }
 
 /// Rows `first..first + count` (at most [`CHUNK`]) times a packed operand, each finished row handed to `emit`.
 struct ChunkTimes<'a, F> {
     rows: Rows<'a>,
-    bias: bool,
     first: usize,
     count: usize,
     right: &'a Packed,
-    /// Given the row within the chunk and its products.
+    /// Given the row within the chunk and its products, with zeros up to a whole panel.
     emit: F,
 }
 
-impl<F: FnMut(usize, &[f64])> Work for ChunkTimes<'_, F> {
+impl<F: FnMut(usize, &[Line])> Work for ChunkTimes<'_, F> {
     type Output = ();
 
     #[inline(always)]
     fn run<K: Kernel>(mut self, kernel: K) {
-        let depth = self.right.depth;
-        let padded = self.right.columns.next_multiple_of(NR);
-        let mut wide = vec![1.0; depth * MR];
-        let mut left = vec![0.0; depth * MR];
-        let mut out = vec![0.0; padded * MR];
-        debug_assert_eq!(depth, self.rows.cols() + usize::from(self.bias));
-        for group in (0..self.count).step_by(MR) {
-            let count = MR.min(self.count - group);
-            for i in 0..count {
-                let row = self.first + group + i;
-                self.rows.widen_row(row, &mut wide[i * depth..]);
-            }
-            pack_transposed::<MR>(&mut left, depth, count, |i| &wide[i * depth..]);
-            for column in (0..padded).step_by(NR) {
-                let tile = kernel.tile(&left, self.right.panel(column));
-                for (i, sums) in tile.iter().enumerate() {
-                    out[i * padded + column..][..NR].copy_from_slice(sums);
+        let Packed {
+            depth,
+            columns,
+            ref lines,
+        } = *self.right;
+        let panels = self.right.panels();
+        let mut wide = vec![1.0; depth * PANEL];
+        let mut left = vec![Line::ZERO; depth];
+        let mut out = vec![Line::ZERO; panels * PANEL];
+        for group in (0..self.count).step_by(PANEL) {
+            let first = self.first + group;
+            let count = PANEL.min(self.count - group);
+            pack_rows(self.rows, first..first + count, &mut wide, &mut left);
+            for from in (0..depth).step_by(DEPTH) {
+                let steps = from..depth.min(from + DEPTH);
+                let into = if from == 0 { Into::Set } else { Into::Continue };
+                for (panel, right) in lines.chunks_exact(depth).enumerate() {
+                    let part = Part::first(count, columns - panel * PANEL);
+                    let (left, right) = (&left[steps.clone()], &right[steps.clone()]);
+                    kernel.multiply(left, right, part, into, &mut out[panel..], panels);
                 }
             }
-            for i in 0..count {
-                (self.emit)(group + i, &out[i * padded..][..self.right.columns]);
+            for (i, products) in out.chunks_exact(panels).take(count).enumerate() {
+                (self.emit)(group + i, products);
             }
         }
     }
@@ -117,10 +125,10 @@ impl<F: FnMut(usize, &[f64])> Work for ChunkTimes<'_, F> {
 /// Multiplies chunk by chunk in parallel; `emit` turns a row's products into the `width` values of `out` that are its own.
 fn each_row<T: Send>(
     isa: Isa,
-    (rows, bias): (Rows<'_>, bool),
+    rows: Rows<'_>,
     right: &Packed,
     (out, width): (&mut [T], usize),
-    emit: impl Fn(&mut [T], &[f64]) + Sync,
+    emit: impl Fn(&mut [T], &[Line]) + Sync,
 ) {
     if right.columns == 0 {
         return;
@@ -130,30 +138,31 @@ fn each_row<T: Send>(
         .for_each(|(chunk, out)| {
             isa.run(ChunkTimes {
                 rows,
-                bias,
                 first: chunk * CHUNK,
                 count: out.len() / width,
                 right,
-                emit: |i: usize, products: &[f64]| emit(&mut out[i * width..][..width], products),
+                emit: |i: usize, products: &[Line]| emit(&mut out[i * width..][..width], products),
             });
         });
 }
 
-fn times(isa: Isa, rows: Rows<'_>, bias: bool, right: &Packed) -> Matrix {
+fn times(isa: Isa, rows: Rows<'_>, right: &Packed) -> Matrix {
     let mut out = Matrix::zeros(rows.rows(), right.columns);
     let values = (out.as_mut_slice(), right.columns);
-    each_row(isa, (rows, bias), right, values, |out, products| {
-        out.copy_from_slice(products);
+    each_row(isa, rows, right, values, |out, products| {
+        for (out, line) in out.chunks_mut(PANEL).zip(products) {
+            out.copy_from_slice(&line.0[..out.len()]);
+        }
     });
     out
 }
 
-pub(super) fn project(isa: Isa, rows: Rows<'_>, weights: &Matrix, bias: bool) -> Matrix {
-    times(isa, rows, bias, &Packed::from_columns(weights))
+pub(super) fn project(isa: Isa, rows: Rows<'_>, weights: &Matrix) -> Matrix {
+    times(isa, rows, &Packed::from_columns(weights))
 }
 
 pub(super) fn kernel_matrix(isa: Isa, left: Rows<'_>, right: Rows<'_>, bias: bool) -> Matrix {
-    times(isa, left, bias, &Packed::from_rows(right, bias))
+    times(isa, left, &Packed::from_rows(right, bias))
 }
 
 pub(super) fn project_argmax(isa: Isa, rows: Rows<'_>, weights: &Matrix, bias: bool) -> Vec<u32> {
@@ -162,8 +171,9 @@ pub(super) fn project_argmax(isa: Isa, rows: Rows<'_>, weights: &Matrix, bias: b
     }
     let right = Packed::from_columns(weights);
     let mut out = vec![0_u32; rows.rows()];
-    each_row(isa, (rows, bias), &right, (&mut out, 1), |out, products| {
-        out[0] = argmax::largest(products);
+    each_row(isa, rows, &right, (&mut out, 1), |out, products| {
+        let products = products.iter().flat_map(|line| line.0);
+        out[0] = argmax::largest(products.take(weights.cols()));
     });
     out
 }
@@ -175,7 +185,7 @@ pub(super) fn waves(isa: Isa, rows: Rows<'_>, frequencies: &Matrix, scale: f64) 
     let mut out = Matrix::zeros(rows.rows(), 2 * count);
     each_row(
         isa,
-        (rows, false),
+        rows,
         &right,
         (out.as_mut_slice(), 2 * count),
         |out, phases| {
@@ -195,21 +205,15 @@ pub(super) fn waves(isa: Isa, rows: Rows<'_>, frequencies: &Matrix, scale: f64) 
 pub(super) fn squares(isa: Isa, rows: Rows<'_>, weights: &Matrix) -> Vec<f64> {
     let right = Packed::from_columns(weights);
     let mut out = vec![0.0; rows.rows()];
-    each_row(
-        isa,
-        (rows, false),
-        &right,
-        (&mut out, 1),
-        |out, products| {
-            let mut sums = [0.0; NR];
-            for products in products.chunks(NR) {
-                for (sum, x) in sums.iter_mut().zip(products) {
-                    *sum += x * x;
-                }
+    each_row(isa, rows, &right, (&mut out, 1), |out, products| {
+        let mut sums = [0.0; PANEL];
+        for line in products {
+            for (sum, x) in sums.iter_mut().zip(&line.0) {
+                *sum += x * x;
             }
-            out[0] = sums.iter().sum();
-        },
-    );
+        }
+        out[0] = sums.iter().sum();
+    });
     out
 }
 
