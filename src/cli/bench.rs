@@ -35,7 +35,7 @@ pub(super) struct BenchArgs {
     /// What to measure [default: gram to leverage; on a GPU gram to update]
     #[arg(value_name = "OPERATION")]
     operations: Vec<Operation>,
-    /// Rounds, each of ours and then every peer [default: 15; of head 5; 3 of what takes over 2 s]
+    /// Rounds, each of ours and then every peer [default: 15]
     #[arg(long, value_name = "N")]
     rounds: Option<usize>,
     /// Reduced sizes and at most three rounds, to see that it works

@@ -418,6 +418,18 @@ impl<'a> Rows<'a> {
         buffer
     }
 
+    /// Row `i` as it is stored.
+    pub(super) fn row_bytes(&self, i: usize) -> &[u8] {
+        let row = self.picks.map_or(i, |picks| picks[i]);
+        let range = row * self.cols..(row + 1) * self.cols;
+        match self.values {
+            Samples::F16(v) => bytemuck::cast_slice(&v[range]),
+            Samples::Bf16(v) => bytemuck::cast_slice(&v[range]),
+            Samples::F32(v) => bytemuck::cast_slice(&v[range]),
+            Samples::F64(v) => bytemuck::cast_slice(&v[range]),
+        }
+    }
+
     /// A widened copy.
     pub fn to_matrix(&self) -> Matrix {
         let mut out = Matrix::zeros(self.rows, self.cols);

@@ -9,15 +9,21 @@
 //! product is within γ Σ|z_k w_k| ≤ γ ‖z‖ ‖w‖ of the true one, γ = mu / (1 − mu). Sums run in four lanes or more, with two
 //! roundings a step at worst, then over the lanes and the rest of the row: m = D/2 + 64 covers all, with the rounding of
 //! the weights. Numbers below the normal range add less than 2⁻¹⁴⁹ a step. The f64 chain has its own γ, 2(D + 1)·2⁻⁵³.
-//! Where norms are so small or large that squares or products could leave the range, nothing is taken for certain.
+//! Where norms are so small or large that products could leave the range, nothing is taken for certain. ‖z‖ is first put at
+//! √D max|z_k|, which costs nothing beside the products; only a row that this leaves open has its norm computed.
+//!
+//! Ahead of the rows at work others are fetched into the cache: so much is computed for each that the processor by itself
+//! would not look far enough ahead.
 
 use rayon::prelude::*;
 
-use super::kernel::{DOTS, Isa, Kernel, UNIT, Unit, Work};
+use super::kernel::{DOTS, Isa, Kernel, Single, UNIT, Unit, Work};
 use crate::engine::{Matrix, Rows};
 
-/// Rows that a task handles: their f32 values stay in the second cache when there are many columns.
-const CHUNK: usize = 32;
+/// Rows that a task handles, an even number: their f32 values stay in the second cache when there are many columns.
+const CHUNK: usize = 64;
+/// How far ahead rows are fetched.
+const AHEAD_BYTES: usize = 16 << 10;
 
 /// The column of the largest entry of each row of Z W, for rows that fit f32.
 pub(super) fn screened(isa: Isa, rows: Rows<'_>, weights: &Matrix, bias: bool) -> Vec<u32> {
@@ -107,50 +113,53 @@ impl<'a> Screen<'a> {
         }
     }
 
-    /// Whether the best product of a row is the best one in f64 too.
-    fn is_certain(&self, lead: Lead, squares: f32) -> bool {
-        let in_range = (1e-30..1e36).contains(&squares);
-        // The sum of squares has its own rounding errors.
-        let row = (1.01 * f64::from(squares) + f64::from(u8::from(self.bias))).sqrt();
+    /// Whether the best product of a row of this norm is the best one in f64 too.
+    fn is_certain(&self, first: f32, second: f32, norm: f64) -> bool {
+        let row = (norm * norm + f64::from(u8::from(self.bias))).sqrt();
         let size = row * self.norm;
         let error = self.gamma * size + self.tiny * (1.0 + row);
-        in_range && size < 1e36 && f64::from(lead.first) - f64::from(lead.second) > 2.0 * error
+        let in_range = norm > 1e-15 && size < 1e36;
+        in_range && f64::from(first) - f64::from(second) > 2.0 * error
     }
 }
 
-/// The best product of a row so far, its column, and the second best.
-#[derive(Clone, Copy, Debug)]
-struct Lead {
-    first: f32,
-    second: f32,
-    column: u32,
+/// The best product of each row so far, the second best, and the column of the best.
+struct Leads {
+    first: [f32; CHUNK],
+    second: [f32; CHUNK],
+    column: [u32; CHUNK],
 }
 
-impl Lead {
+impl Leads {
     const NONE: Self = Self {
-        first: f32::NEG_INFINITY,
-        second: f32::NEG_INFINITY,
-        column: 0,
+        first: [f32::NEG_INFINITY; CHUNK],
+        second: [f32::NEG_INFINITY; CHUNK],
+        column: [0; CHUNK],
     };
 
+    /// Sees a product of every row.
     #[inline(always)]
-    fn see(&mut self, column: u32, value: f32) {
-        let better = value > self.first;
-        self.second = if better {
-            self.first
-        } else {
-            self.second.max(value)
-        };
-        self.column = if better { column } else { self.column };
-        self.first = if better { value } else { self.first };
+    fn see(&mut self, column: u32, products: &[f32; CHUNK], bias: f32) {
+        for i in 0..CHUNK {
+            let (value, first) = (products[i] + bias, self.first[i]);
+            let better = value > first;
+            let loser = if better { first } else { value };
+            self.second[i] = if loser > self.second[i] {
+                loser
+            } else {
+                self.second[i]
+            };
+            self.column[i] = if better { column } else { self.column[i] };
+            self.first[i] = if better { value } else { first };
+        }
     }
 }
 
 /// What a task needs for its rows.
 #[derive(Default)]
 struct Scratch {
-    /// A row in f32, where it is not stored so.
-    single: Vec<f32>,
+    /// Two rows in f32, where they are not stored so.
+    single: [Vec<f32>; 2],
     /// A row in f64.
     wide: Vec<f64>,
     /// Its products.
@@ -179,39 +188,74 @@ impl Work for Classify<'_> {
             scratch,
         } = self;
         let columns = screen.weights.cols();
-        let mut leads = [Lead::NONE; CHUNK];
-        let mut squares = [0.0; CHUNK];
+        let count = classes.len();
+        let ahead = AHEAD_BYTES / rows.row_bytes(first).len().max(1) + 1;
+        let mut leads = Leads::NONE;
+        let mut largest = [0.0; CHUNK];
         for (group, packed) in screen.groups.iter().enumerate() {
             let start = group * DOTS;
-            for i in 0..classes.len() {
-                let row = rows.single(first + i, &mut scratch.single);
-                let (units, rest) = row.as_chunks::<UNIT>();
-                let mut last = [0.0; UNIT];
-                last[..rest.len()].copy_from_slice(rest);
-                let (products, square) = kernel.dots(units, last, packed);
-                squares[i] = square;
-                for (j, product) in (start..columns).zip(products) {
-                    leads[i].see(j as u32, product + screen.biases[j]);
+            let mut products = [[0.0; CHUNK]; DOTS];
+            for i in (0..count).step_by(2) {
+                // The last row twice, where there is no other.
+                let pair = [first + i, first + (i + 1).min(count - 1)];
+                let [one, two] = &mut scratch.single;
+                let units = |row: usize, buffer| {
+                    let (units, rest) = rows.single(row, buffer).as_chunks::<UNIT>();
+                    let mut last = [0.0; UNIT];
+                    last[..rest.len()].copy_from_slice(rest);
+                    // Later groups find them in the cache.
+                    let next = if group == 0 { row + ahead } else { rows.rows() };
+                    let ahead = match next < rows.rows() {
+                        true => rows.row_bytes(next),
+                        false => &[],
+                    };
+                    Single { units, last, ahead }
+                };
+                let pair = [units(pair[0], one), units(pair[1], two)];
+                let found = kernel.dots(pair, packed);
+                for (i, (found, size)) in (i..).zip(found) {
+                    for (products, product) in products.iter_mut().zip(found) {
+                        products[i] = product;
+                    }
+                    largest[i] = size;
                 }
             }
-        }
-        for (i, class) in classes.iter_mut().enumerate() {
-            *class = leads[i].column;
-            if !screen.is_certain(leads[i], squares[i]) {
-                *class = scratch.exact(screen, rows, first + i);
+            for (j, products) in (start..columns).zip(&products) {
+                leads.see(j as u32, products, screen.biases[j]);
             }
+        }
+        let root = (rows.cols() as f64).sqrt();
+        for (i, class) in classes.iter_mut().enumerate() {
+            let (one, two) = (leads.first[i], leads.second[i]);
+            let norm = root * f64::from(largest[i]);
+            *class = match screen.is_certain(one, two, norm) {
+                true => leads.column[i],
+                false => scratch.settle(screen, rows, first + i, |norm| {
+                    screen.is_certain(one, two, norm).then_some(leads.column[i])
+                }),
+            };
         }
     }
 }
 
 impl Scratch {
-    /// The class of a row by the f64 chain over its columns.
+    /// The class of a row: `known` where its norm makes that certain, or else by the f64 chain over its columns.
     #[inline(always)]
-    fn exact(&mut self, screen: &Screen<'_>, rows: Rows<'_>, row: usize) -> u32 {
+    fn settle(
+        &mut self,
+        screen: &Screen<'_>,
+        rows: Rows<'_>,
+        row: usize,
+        known: impl Fn(f64) -> Option<u32>,
+    ) -> u32 {
         let weights = screen.weights;
         self.wide.clear();
         self.wide.resize(weights.rows(), 1.0);
         rows.widen_row(row, &mut self.wide);
+        let squares = self.wide[..rows.cols()].iter().map(|z| z * z);
+        if let Some(class) = known(squares.sum::<f64>().sqrt()) {
+            return class;
+        }
         self.products.clear();
         self.products.resize(weights.cols(), 0.0);
         for (k, &z) in self.wide.iter().enumerate() {
@@ -331,10 +375,15 @@ mod tests {
     fn the_bound_covers_what_f32_is_wrong_by() {
         struct Dots<'a>(&'a Screen<'a>, &'a [f32]);
         impl Work for Dots<'_> {
-            type Output = ([f32; DOTS], f32);
+            type Output = [([f32; DOTS], f32); 2];
             #[inline(always)]
             fn run<K: Kernel>(self, kernel: K) -> Self::Output {
-                kernel.dots(self.1.as_chunks().0, [0.0; UNIT], &self.0.groups[0])
+                let row = Single {
+                    units: self.1.as_chunks().0,
+                    last: [0.0; UNIT],
+                    ahead: &[],
+                };
+                kernel.dots([row; 2], &self.0.groups[0])
             }
         }
         let depth = 512;
@@ -348,7 +397,9 @@ mod tests {
                 .collect();
             let norm = z.iter().map(|&z| f64::from(z).powi(2)).sum::<f64>().sqrt();
             for isa in Isa::all() {
-                let (products, _) = isa.run(Dots(&screen, &z));
+                let [(products, size), (too, _)] = isa.run(Dots(&screen, &z));
+                assert_eq!(products, too);
+                assert_eq!(size, z.iter().fold(0.0_f32, |a, b| a.max(b.abs())));
                 for (j, &product) in products.iter().enumerate() {
                     let exact: f64 = (0..depth).map(|k| f64::from(z[k]) * weights[(k, j)]).sum();
                     let error = (f64::from(product) - exact).abs();

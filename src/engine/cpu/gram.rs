@@ -15,13 +15,13 @@ use super::turns::in_turn;
 use crate::engine::{Matrix, Rows, Sums, SumsSpec, Targets};
 
 /// Rows in a block: enough that adding a block's sums to G does not show, few enough that a panel stays near.
-const BLOCK: usize = 256;
+const BLOCK: usize = 320;
 /// Panels of G's rows that a strip owns.
 const HEIGHT: usize = 2;
 /// Rows of G that a strip owns.
 const STRIP: usize = HEIGHT * PANEL;
 /// Panels that a task packs, so that it reads a good part of a row in one go.
-const WIDE: usize = 4;
+const WIDE: usize = 8;
 /// Packed rows are folded when they take about this many bytes.
 const STAGING_BYTES: usize = 4 << 20;
 

@@ -34,7 +34,7 @@ impl Line {
     pub(super) const ZERO: Self = Self([0.0; PANEL]);
 }
 
-/// Columns that [`Kernel::dots`] takes at a time: with the row's own square, a sum in each of eleven registers.
+/// Columns that [`Kernel::dots`] takes at a time, of two rows: a sum in each of twenty registers.
 pub(super) const DOTS: usize = 10;
 /// f32 values of a step of [`Kernel::dots`].
 pub(super) const UNIT: usize = 16;
@@ -43,6 +43,17 @@ pub(super) const UNIT: usize = 16;
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 pub(super) struct Unit(pub(super) [f32; UNIT]);
+
+/// A row in f32.
+#[derive(Clone, Copy)]
+pub(super) struct Single<'a> {
+    /// In units.
+    pub(super) units: &'a [[f32; UNIT]],
+    /// What is left of it, with zeros; used if the columns have one unit more.
+    pub(super) last: [f32; UNIT],
+    /// What will be read soon and should be fetched meanwhile.
+    pub(super) ahead: &'a [u8],
+}
 
 /// What is wanted of the product of two panels. More than that may be computed, and then is written too: the rows and
 /// columns of a tile that is wanted in part.
@@ -102,14 +113,9 @@ pub(super) trait Kernel: Copy {
         stride: usize,
     );
 
-    /// The products of a row in f32 with [`DOTS`] columns, and with itself. The row comes in units of values, and a `last`
-    /// one that is used if `columns` has one unit more. The order of the sums is the processor's own.
-    fn dots(
-        self,
-        row: &[[f32; UNIT]],
-        last: [f32; UNIT],
-        columns: &[[Unit; DOTS]],
-    ) -> ([f32; DOTS], f32);
+    /// The products of two rows in f32 with [`DOTS`] columns, and the largest magnitude in each row (which may pass over
+    /// NaN). The order of the sums is the processor's own.
+    fn dots(self, rows: [Single<'_>; 2], columns: &[[Unit; DOTS]]) -> [([f32; DOTS], f32); 2];
 
     /// `steps` rounds of independent multiply-adds, as many as it takes to keep the processor busy: returns how many
     /// there were, and a number that depends on all of them.
@@ -249,24 +255,21 @@ impl Kernel for Plain {
     }
 
     #[inline(always)]
-    fn dots(
-        self,
-        row: &[[f32; UNIT]],
-        last: [f32; UNIT],
-        columns: &[[Unit; DOTS]],
-    ) -> ([f32; DOTS], f32) {
-        let mut sums = [[0.0_f32; UNIT]; DOTS];
-        let mut square = [0.0_f32; UNIT];
-        for (z, w) in row.iter().chain([&last]).zip(columns) {
-            for k in 0..UNIT {
-                // Not fused: without the instruction that would be a call.
-                square[k] += z[k] * z[k];
-                for (sum, w) in sums.iter_mut().zip(w) {
-                    sum[k] += z[k] * w.0[k];
+    fn dots(self, rows: [Single<'_>; 2], columns: &[[Unit; DOTS]]) -> [([f32; DOTS], f32); 2] {
+        rows.map(|row| {
+            let mut sums = [[0.0_f32; UNIT]; DOTS];
+            let mut largest = 0.0_f32;
+            for (z, w) in row.units.iter().chain([&row.last]).zip(columns) {
+                for k in 0..UNIT {
+                    largest = largest.max(z[k].abs());
+                    for (sum, w) in sums.iter_mut().zip(w) {
+                        // Not fused: without the instruction that would be a call.
+                        sum[k] += z[k] * w.0[k];
+                    }
                 }
             }
-        }
-        (sums.map(|sum| sum.iter().sum()), square.iter().sum())
+            (sums.map(|sum| sum.iter().sum()), largest)
+        })
     }
 
     #[inline(always)]
@@ -338,46 +341,104 @@ fn saturate<S: Simd, const N: usize>(simd: S, steps: usize) -> (usize, f64) {
     (steps * N * S::F64_LANES, total)
 }
 
+/// Sums of [`Kernel::dots`] on their way.
+struct Dots<S: Simd> {
+    sums: [[S::f32s; DOTS]; 2],
+    largest: [S::f32s; 2],
+}
+
+impl<S: Simd> Dots<S> {
+    #[inline(always)]
+    fn add(&mut self, simd: S, z: [&[f32; UNIT]; 2], w: &[Unit; DOTS]) {
+        let [one, two] = z.map(|z| S::as_simd_f32s(z).0);
+        for (v, (&one, &two)) in one.iter().zip(two).enumerate() {
+            for (j, w) in w.iter().enumerate() {
+                let w = S::as_simd_f32s(&w.0).0[v];
+                self.sums[0][j] = simd.mul_add_f32s(one, w, self.sums[0][j]);
+                self.sums[1][j] = simd.mul_add_f32s(two, w, self.sums[1][j]);
+            }
+            self.largest[0] = simd.max_f32s(simd.abs_f32s(one), self.largest[0]);
+            self.largest[1] = simd.max_f32s(simd.abs_f32s(two), self.largest[1]);
+        }
+    }
+}
+
 /// [`Kernel::dots`] by vectors.
 #[inline(always)]
-fn dots<S: Simd>(
+fn dots<S: Fetch>(
     simd: S,
-    row: &[[f32; UNIT]],
-    last: [f32; UNIT],
+    rows: [Single<'_>; 2],
     columns: &[[Unit; DOTS]],
-) -> ([f32; DOTS], f32) {
-    let mut sums = [simd.splat_f32s(0.0); DOTS];
-    let mut square = simd.splat_f32s(0.0);
-    let mut add = |z: &[f32; UNIT], w: &[Unit; DOTS]| {
-        let (z, _) = S::as_simd_f32s(z);
-        for (sum, w) in sums.iter_mut().zip(w) {
-            let (w, _) = S::as_simd_f32s(&w.0);
-            for (&z, &w) in z.iter().zip(w) {
-                *sum = simd.mul_add_f32s(z, w, *sum);
+) -> [([f32; DOTS], f32); 2] {
+    /// Bytes of a cache line.
+    const LINE: usize = 64;
+    let zero = simd.splat_f32s(0.0);
+    let mut dots = Dots::<S> {
+        sums: [[zero; DOTS]; 2],
+        largest: [zero; 2],
+    };
+    let units = rows[0].units.iter().zip(rows[1].units);
+    for (k, ((z, z_too), w)) in units.zip(columns).enumerate() {
+        // Spread out: more at a time than there is room for would be waited for.
+        for row in rows {
+            if let Some(byte) = row.ahead.get(k * LINE) {
+                simd.fetch(byte);
             }
         }
-        for &z in z {
-            square = simd.mul_add_f32s(z, z, square);
+        dots.add(simd, [z, z_too], w);
+    }
+    if let Some(w) = columns.get(rows[0].units.len()) {
+        dots.add(simd, [&rows[0].last, &rows[1].last], w);
+    }
+    let Dots { sums, largest } = dots;
+    let mut out = [([0.0; DOTS], 0.0); 2];
+    for ((products, size), (sums, largest)) in out.iter_mut().zip(sums.iter().zip(largest)) {
+        for (product, &sum) in products.iter_mut().zip(sums) {
+            *product = simd.reduce_sum_f32s(sum);
         }
-    };
-    for (z, w) in row.iter().zip(columns) {
-        add(z, w);
+        *size = simd.reduce_max_f32s(largest);
     }
-    if let Some(w) = columns.get(row.len()) {
-        add(&last, w);
+    out
+}
+
+/// Vectors of a processor that can be told what will be read soon.
+trait Fetch: Simd {
+    /// Brings it into the second cache.
+    fn fetch(self, byte: &u8);
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Fetch for pulp::x86::V4 {
+    #[inline(always)]
+    fn fetch(self, byte: &u8) {
+        let byte = std::ptr::from_ref(byte).cast();
+        self.sse
+            ._mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(byte);
     }
-    let mut products = [0.0; DOTS];
-    for (product, sum) in products.iter_mut().zip(sums) {
-        *product = simd.reduce_sum_f32s(sum);
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Fetch for pulp::x86::V3 {
+    #[inline(always)]
+    fn fetch(self, byte: &u8) {
+        let byte = std::ptr::from_ref(byte).cast();
+        self.sse
+            ._mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(byte);
     }
-    (products, simd.reduce_sum_f32s(square))
+}
+
+#[cfg(target_arch = "aarch64")]
+impl Fetch for pulp::aarch64::Neon {
+    /// Left to the processor: the instruction is not to be had without unsafe code.
+    #[inline(always)]
+    fn fetch(self, _: &u8) {}
 }
 
 /// Tiles of `R` rows and `V` vectors; `CHAINS` are enough to keep the processor busy.
 #[derive(Clone, Copy)]
 struct Tiles<S, const R: usize, const V: usize, const CHAINS: usize>(S);
 
-impl<S: Simd, const R: usize, const V: usize, const CHAINS: usize> Kernel
+impl<S: Fetch, const R: usize, const V: usize, const CHAINS: usize> Kernel
     for Tiles<S, R, V, CHAINS>
 {
     #[inline(always)]
@@ -407,13 +468,8 @@ impl<S: Simd, const R: usize, const V: usize, const CHAINS: usize> Kernel
     }
 
     #[inline(always)]
-    fn dots(
-        self,
-        row: &[[f32; UNIT]],
-        last: [f32; UNIT],
-        columns: &[[Unit; DOTS]],
-    ) -> ([f32; DOTS], f32) {
-        dots(self.0, row, last, columns)
+    fn dots(self, rows: [Single<'_>; 2], columns: &[[Unit; DOTS]]) -> [([f32; DOTS], f32); 2] {
+        dots(self.0, rows, columns)
     }
 
     #[inline(always)]

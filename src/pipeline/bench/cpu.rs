@@ -18,9 +18,6 @@ use crate::progress::{Progress, check};
 
 /// Rounds unless told otherwise.
 const ROUNDS: usize = 15;
-/// Rounds of what takes longer than `SLOW`.
-const SLOW_ROUNDS: usize = 3;
-const SLOW: f64 = 2.0;
 /// What a turn should last, so that short operations are repeated.
 const TURN: Duration = Duration::from_millis(60);
 /// Idle time before a turn: the threads of the one before may still spin.
@@ -160,7 +157,7 @@ impl Others {
 /// A peer while it is measured.
 struct Contender<'a> {
     peer: Box<dyn Peer + 'a>,
-    slow: bool,
+    repeat: usize,
     difference: f64,
     tolerance: Option<f64>,
     seconds: Vec<f64>,
@@ -204,11 +201,8 @@ impl<'a> Bench<'a> {
         let begin = Instant::now();
         case.ours(engine)?;
         let once = begin.elapsed();
-        let repeat = (self.turn.as_secs_f64() / once.as_secs_f64().max(1e-6)).ceil() as usize;
-        let rounds = match once.as_secs_f64() > SLOW {
-            true => self.rounds.min(SLOW_ROUNDS),
-            false => self.rounds,
-        };
+        let repeat = self.repeat(once.as_secs_f64());
+        let rounds = self.rounds;
         let mut contenders = self.contenders(&case, &wanted, steps)?;
         drop(wanted);
 
@@ -225,13 +219,9 @@ impl<'a> Bench<'a> {
             let own = begin.elapsed().as_secs_f64() / repeat as f64;
             ours.push((own, limit));
             for contender in &mut contenders {
-                if contender.slow && round >= SLOW_ROUNDS {
-                    continue;
-                }
                 steps.at(round, rounds)?;
                 std::thread::sleep(self.pause);
-                let repeat = if contender.slow { 1 } else { repeat };
-                let seconds = contender.peer.time(repeat)?;
+                let seconds = contender.peer.time(contender.repeat)?;
                 contender.seconds.push(seconds);
                 contender.ratios.push(seconds / own);
             }
@@ -239,6 +229,11 @@ impl<'a> Bench<'a> {
         let mut measured = Measurement::new(task.operation(), task.shape(), task.work(), &ours);
         measured.peers = contenders.into_iter().map(Contender::finish).collect();
         Ok(measured)
+    }
+
+    /// How often something is done in a turn.
+    fn repeat(&self, seconds: f64) -> usize {
+        (self.turn.as_secs_f64() / seconds.max(1e-6)).ceil() as usize
     }
 
     /// Runs every peer once and compares.
@@ -256,7 +251,7 @@ impl<'a> Bench<'a> {
             steps.at(0, 1)?;
             let (found, seconds) = peer.check()?;
             contenders.push(Contender {
-                slow: seconds > SLOW,
+                repeat: self.repeat(seconds),
                 difference: case.difference(wanted, &found),
                 tolerance: case.tolerance(peer.name()),
                 seconds: Vec::new(),

@@ -226,12 +226,14 @@ impl Bench<'_> {
             why,
         };
         command.current_dir(self.folder.path()).stdin(Stdio::null());
+        command.env("RUST_BACKTRACE", "0");
         let begin = Instant::now();
         let output = command.output().map_err(|e| failed(e.to_string()))?;
         let seconds = begin.elapsed().as_secs_f64();
         if !output.status.success() {
             let said = text(&output.stderr);
-            let last = said.lines().last().unwrap_or_default();
+            let mut lines = said.lines().filter(|line| !line.starts_with("note:"));
+            let last = lines.next_back().unwrap_or_default();
             return Err(failed(format!("{}: {last}", output.status)));
         }
         Ok((seconds, output))
