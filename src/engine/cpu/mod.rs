@@ -147,7 +147,7 @@ impl Engine for CpuEngine {
             coefficients.rows(),
             "one row of coefficients a feature row"
         );
-        Ok(self.compute(|| product::pull_back(rows, coefficients, bias)))
+        Ok(self.compute(|| product::pull_back(self.isa, rows, coefficients, bias)))
     }
 
     fn factor(&self, matrix: &Matrix, ridge: f64) -> Result<cholesky::Factor> {

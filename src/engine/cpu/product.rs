@@ -150,9 +150,7 @@ fn times(isa: Isa, rows: Rows<'_>, right: &Packed) -> Matrix {
     let mut out = Matrix::zeros(rows.rows(), right.columns);
     let values = (out.as_mut_slice(), right.columns);
     each_row(isa, rows, right, values, |out, products| {
-        for (out, line) in out.chunks_mut(PANEL).zip(products) {
-            out.copy_from_slice(&line.0[..out.len()]);
-        }
+        copy(products, out);
     });
     out
 }
@@ -217,32 +215,28 @@ pub(super) fn squares(isa: Isa, rows: Rows<'_>, weights: &Matrix) -> Vec<f64> {
     out
 }
 
-/// Columns of Z that a pull-back task handles.
-const COLUMNS: usize = 256;
+/// Panels of columns of Z that a pull-back task handles, and rows that it packs at a time.
+const WIDE: usize = 8;
+const RUN: usize = 128;
 
-pub(super) fn pull_back(rows: Rows<'_>, coefficients: &Matrix, bias: bool) -> Matrix {
-    // Bound by reading Z once, so each task walks all rows over its own columns; no partial sums to combine.
+pub(super) fn pull_back(isa: Isa, rows: Rows<'_>, coefficients: &Matrix, bias: bool) -> Matrix {
+    // Each task walks all rows over its own columns; no partial sums to combine.
     let (features, targets) = (rows.cols(), coefficients.cols());
     let mut out = Matrix::zeros(features + usize::from(bias), targets);
     if targets == 0 {
         return out;
     }
+    let right = &Packed::from_columns(coefficients);
     let (body, last) = out.as_mut_slice().split_at_mut(features * targets);
-    body.par_chunks_mut(COLUMNS * targets)
+    body.par_chunks_mut(WIDE * PANEL * targets)
         .enumerate()
         .for_each(|(chunk, out)| {
-            let first = chunk * COLUMNS;
-            let count = out.len() / targets;
-            let mut wide = vec![0.0; count];
-            for n in 0..rows.rows() {
-                rows.widen_part(n, first, &mut wide);
-                let coefficients = coefficients.row(n);
-                for (out, &z) in out.chunks_exact_mut(targets).zip(&wide) {
-                    for (out, &a) in out.iter_mut().zip(coefficients) {
-                        *out += z * a;
-                    }
-                }
-            }
+            isa.run(PullBack {
+                rows,
+                first: chunk * WIDE * PANEL,
+                right,
+                out,
+            });
         });
     if bias {
         for n in 0..coefficients.rows() {
@@ -252,4 +246,61 @@ pub(super) fn pull_back(rows: Rows<'_>, coefficients: &Matrix, bias: bool) -> Ma
         }
     }
     out
+}
+
+/// Some columns of Z, transposed, times a packed operand: one chain over the rows for each entry.
+struct PullBack<'a> {
+    rows: Rows<'a>,
+    /// The first of the columns.
+    first: usize,
+    right: &'a Packed,
+    /// A row for each of the columns.
+    out: &'a mut [f64],
+}
+
+impl Work for PullBack<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, kernel: K) {
+        let Packed {
+            depth,
+            columns: targets,
+            ref lines,
+        } = *self.right;
+        let count = self.out.len() / targets;
+        let (wide, panels) = (count.div_ceil(PANEL), self.right.panels());
+        let mut packed = vec![Line::ZERO; wide * RUN];
+        let mut sums = vec![Line::ZERO; wide * PANEL * panels];
+        for from in (0..depth).step_by(RUN) {
+            let steps = from..depth.min(from + RUN);
+            for (k, n) in steps.clone().enumerate() {
+                for panel in 0..wide {
+                    let first = panel * PANEL;
+                    let line = &mut packed[panel * RUN + k].0[..PANEL.min(count - first)];
+                    self.rows.widen_part(n, self.first + first, line);
+                }
+            }
+            for (panel, left) in packed.chunks_exact(RUN).enumerate() {
+                let left = &left[..steps.len()];
+                let sums = &mut sums[panel * PANEL * panels..][..PANEL * panels];
+                for (p, right) in lines.chunks_exact(depth).enumerate() {
+                    let part = Part::first(count - panel * PANEL, targets - p * PANEL);
+                    let right = &right[steps.clone()];
+                    kernel.multiply(left, right, part, Into::Continue, &mut sums[p..], panels);
+                }
+            }
+        }
+        let rows = self.out.chunks_exact_mut(targets);
+        for (out, sums) in rows.zip(sums.chunks_exact(panels)) {
+            copy(sums, out);
+        }
+    }
+}
+
+/// The values of a row, without what fills up its last line.
+fn copy(lines: &[Line], out: &mut [f64]) {
+    for (out, line) in out.chunks_mut(PANEL).zip(lines) {
+        out.copy_from_slice(&line.0[..out.len()]);
+    }
 }
