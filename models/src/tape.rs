@@ -1389,14 +1389,11 @@ fn max_pool_backward(
                         }
                         let target = &mut target[shape.at(0, y, x)..][..channels];
                         let values = input.pixel(image, y, x);
-                        for c in 0..channels {
-                            let given = if values[c] == largest[c] {
-                                left[c]
-                            } else {
-                                0.0
-                            };
-                            target[c] += given;
-                            left[c] -= given;
+                        let places = target.iter_mut().zip(values).zip(largest).zip(&mut left);
+                        for (((target, value), largest), left) in places {
+                            let given = if value == largest { *left } else { 0.0 };
+                            *target += given;
+                            *left -= given;
                         }
                     }
                 }

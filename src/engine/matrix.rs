@@ -11,7 +11,6 @@
 //! assert_eq!(rows.to_matrix(), Matrix::from_vec(2, 3, vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0]));
 //! ```
 
-use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 /// A dense f64 matrix, row-major.
@@ -372,14 +371,8 @@ impl<'a> Rows<'a> {
         let range = start..start + out.len();
         match self.values {
             Samples::F16(v) => {
-                // The slice conversion uses the processor's instruction where there is one.
-                let mut single = [0.0_f32; 64];
-                for (to, from) in out.chunks_mut(64).zip(v[range].chunks(64)) {
-                    let single = &mut single[..from.len()];
-                    from.convert_to_f32_slice(single);
-                    for (to, &from) in to.iter_mut().zip(&*single) {
-                        *to = f64::from(from);
-                    }
+                for (to, from) in out.iter_mut().zip(&v[range]) {
+                    *to = f64::from(half_to_single(from.to_bits()));
                 }
             }
             Samples::Bf16(v) => {
@@ -407,7 +400,11 @@ impl<'a> Rows<'a> {
         buffer.resize(self.cols, 0.0);
         match self.values {
             Samples::F32(v) => return &v[range],
-            Samples::F16(v) => v[range].convert_to_f32_slice(buffer),
+            Samples::F16(v) => {
+                for (to, from) in buffer.iter_mut().zip(&v[range]) {
+                    *to = half_to_single(from.to_bits());
+                }
+            }
             Samples::Bf16(v) => {
                 for (to, from) in buffer.iter_mut().zip(&v[range]) {
                     *to = f32::from_bits(u32::from(from.to_bits()) << 16);
@@ -463,5 +460,34 @@ impl<'a> Rows<'a> {
                 .position(|x| !x.is_finite())
                 .map(|j| (i, j, row[j]))
         })
+    }
+}
+
+/// The value of an f16, exactly. Without branches or calls, so that many are done side by side.
+#[inline(always)]
+fn half_to_single(bits: u16) -> f32 {
+    /// 2¹¹², between the exponents' biases; the product is exact, and makes subnormal numbers normal.
+    const RAISE: f32 = f32::from_bits(0x7780_0000);
+    let magnitude = u32::from(bits & 0x7fff) << 13;
+    let finite = (f32::from_bits(magnitude) * RAISE).to_bits();
+    let is_special = magnitude >= 0x7c00 << 13;
+    let magnitude = match is_special {
+        true => magnitude | 0x7f80_0000,
+        false => finite,
+    };
+    f32::from_bits(magnitude | u32::from(bits & 0x8000) << 16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_half_has_its_value() {
+        for bits in 0..=u16::MAX {
+            let (found, value) = (half_to_single(bits), f16::from_bits(bits).to_f32());
+            let same = found.to_bits() == value.to_bits() || found.is_nan() && value.is_nan();
+            assert!(same, "{bits:#x}: {found} for {value}");
+        }
     }
 }

@@ -377,6 +377,31 @@ fn range(values: &[f64]) -> String {
     }
 }
 
+/// A table of texts: the headings, then rows of a name, whether it is ours, and values.
+fn push_plain_table<'a>(
+    out: &mut String,
+    columns: impl Iterator<Item = &'a str>,
+    rows: impl Iterator<Item = (&'a str, bool, &'a [String])>,
+) {
+    out.push_str("<div class=\"scroll\"><table>\n<thead><tr>");
+    for column in columns {
+        out.push_str(&format!("<th scope=\"col\">{}</th>", escape(column)));
+    }
+    out.push_str("</tr></thead>\n<tbody>\n");
+    for (name, is_own, values) in rows {
+        let own = if is_own { " own" } else { "" };
+        out.push_str(&format!(
+            "<tr class=\"ours solo{own}\"><th scope=\"row\">{}</th>",
+            escape(name)
+        ));
+        for value in values {
+            out.push_str(&format!("<td>{}</td>", escape(value)));
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</tbody></table></div>\n");
+}
+
 fn is_own(method: &str) -> bool {
     method.starts_with("MUSO")
 }

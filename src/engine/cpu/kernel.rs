@@ -408,22 +408,20 @@ trait Fetch: Simd {
 }
 
 #[cfg(target_arch = "x86_64")]
-impl Fetch for pulp::x86::V4 {
+impl Fetch for pulp::x86::V3 {
     #[inline(always)]
     fn fetch(self, byte: &u8) {
+        use std::arch::x86_64::_MM_HINT_T1;
         let byte = std::ptr::from_ref(byte).cast();
-        self.sse
-            ._mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(byte);
+        self.sse._mm_prefetch::<_MM_HINT_T1>(byte);
     }
 }
 
 #[cfg(target_arch = "x86_64")]
-impl Fetch for pulp::x86::V3 {
+impl Fetch for pulp::x86::V4 {
     #[inline(always)]
     fn fetch(self, byte: &u8) {
-        let byte = std::ptr::from_ref(byte).cast();
-        self.sse
-            ._mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(byte);
+        Fetch::fetch(*self, byte);
     }
 }
 

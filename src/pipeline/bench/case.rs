@@ -27,6 +27,21 @@ pub(super) struct Case {
     kept: Kept,
 }
 
+/// What ours computes; turning it into what is compared is not timed.
+pub(super) enum Answer {
+    Values(Matrix),
+    Classes(Vec<u32>),
+}
+
+impl Answer {
+    pub(super) fn into_matrix(self) -> Matrix {
+        match self {
+            Self::Values(values) => values,
+            Self::Classes(classes) => column(classes.into_iter().map(f64::from).collect()),
+        }
+    }
+}
+
 /// What ours is computed from.
 enum Kept {
     Gram {
@@ -128,16 +143,16 @@ impl Case {
     }
 
     /// Our result.
-    pub(super) fn ours(&self, engine: &CpuEngine) -> Result<Matrix> {
-        match &self.kept {
-            Kept::Gram { z } => Ok(gram(engine, z.rows(), false)?.gram),
+    pub(super) fn ours(&self, engine: &CpuEngine) -> Result<Answer> {
+        Ok(Answer::Values(match &self.kept {
+            Kept::Gram { z } => gram(engine, z.rows(), false)?.gram,
             Kept::Cholesky { a, b } => {
                 let factor = engine.factor(a.matrix(), 0.0)?;
-                engine.solve(&factor, b.matrix())
+                engine.solve(&factor, b.matrix())?
             }
             Kept::Projection { z, w } => {
                 let best = engine.project_argmax(z.rows(), w.matrix())?;
-                Ok(column(best.into_iter().map(f64::from).collect()))
+                return Ok(Answer::Classes(best));
             }
             Kept::Update {
                 retained,
@@ -151,17 +166,15 @@ impl Case {
                 trained.matrix(),
                 init.matrix(),
                 RIDGE,
-            ),
-            Kept::Random { inputs, map } => map.apply(engine, inputs.matrix()),
-            Kept::Leverage { z, eigen } => {
-                Ok(column(leverage_scores(engine, eigen, z.rows(), None)?))
-            }
+            )?,
+            Kept::Random { inputs, map } => map.apply(engine, inputs.matrix())?,
+            Kept::Leverage { z, eigen } => column(leverage_scores(engine, eigen, z.rows(), None)?),
             #[cfg(feature = "nn")]
-            Kept::Network { network, training } => Ok(match training {
+            Kept::Network { network, training } => match training {
                 true => network.training(),
                 false => network.extraction(),
-            }),
-        }
+            },
+        }))
     }
 
     /// Those in this process.
@@ -366,7 +379,7 @@ mod tests {
             cholesky,
         ] {
             let case = Case::new(&engine, task).unwrap();
-            let wanted = case.ours(&engine).unwrap();
+            let wanted = case.ours(&engine).unwrap().into_matrix();
             let mut peers = case.local_peers(&engine, &faer);
             assert_eq!(peers.len(), 1, "{task:?}");
             let (found, _) = peers[0].check().unwrap();

@@ -197,7 +197,7 @@ impl<'a> Bench<'a> {
         steps.at(0, 1)?;
         let engine = self.engine;
         let case = Case::new(engine, task)?;
-        let wanted = case.ours(engine)?;
+        let wanted = case.ours(engine)?.into_matrix();
         let begin = Instant::now();
         case.ours(engine)?;
         let once = begin.elapsed();

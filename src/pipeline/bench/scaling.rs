@@ -22,7 +22,7 @@ const ROWS: usize = 16_384;
 /// Times of a point that takes no minute.
 const ROUNDS: usize = 3;
 /// Pairs of one thread and all.
-const PAIRS: usize = 5;
+const PAIRS: usize = 15;
 
 /// How many rows to go to when not told.
 pub const LARGEST: usize = 10_000_000;

@@ -1,6 +1,6 @@
 //! The page of charts and tables.
 
-use super::{charts_class, closing, eyebrow, opening};
+use super::{charts_class, closing, eyebrow, opening, push_plain_table};
 use crate::report::charts::{ChartPage, PageTable};
 use crate::report::format::escape;
 
@@ -29,27 +29,11 @@ pub fn chart_page(page: &ChartPage) -> String {
 
 fn push_table(out: &mut String, table: &PageTable) {
     out.push_str(&format!("<h2>{}</h2>\n", escape(&table.caption)));
-    out.push_str("<div class=\"scroll\"><table>\n<thead><tr>");
-    for column in &table.columns {
-        out.push_str(&format!("<th scope=\"col\">{}</th>", escape(column)));
-    }
-    out.push_str("</tr></thead>\n<tbody>\n");
-    for row in &table.rows {
-        let (name, values) = match row.split_first() {
-            Some((name, values)) => (name.as_str(), values),
-            None => ("", &[][..]),
-        };
-        let own = if name == "ours" { " own" } else { "" };
-        out.push_str(&format!(
-            "<tr class=\"ours solo{own}\"><th scope=\"row\">{}</th>",
-            escape(name)
-        ));
-        for value in values {
-            out.push_str(&format!("<td>{}</td>", escape(value)));
-        }
-        out.push_str("</tr>\n");
-    }
-    out.push_str("</tbody></table></div>\n");
+    let rows = table.rows.iter().map(|row| match row.split_first() {
+        Some((name, values)) => (name.as_str(), name == "ours", values),
+        None => ("", false, &[][..]),
+    });
+    push_plain_table(out, table.columns.iter().map(String::as_str), rows);
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The page of one run on one network.
 
-use super::{Figure, closing, eyebrow, figures, is_own, opening};
+use super::{Figure, closing, eyebrow, figures, is_own, opening, push_plain_table};
 use crate::report::format::{self, escape};
 use crate::report::single::RunReport;
 use crate::report::svg::{Timeline, TimelineLane};
@@ -38,23 +38,10 @@ fn push_models(out: &mut String, report: &RunReport) {
         return;
     }
     out.push_str("<h2>Results</h2>\n");
-    out.push_str("<div class=\"scroll\"><table>\n<thead><tr><th scope=\"col\">model</th>");
-    for column in &report.columns {
-        out.push_str(&format!("<th scope=\"col\">{}</th>", escape(column)));
-    }
-    out.push_str("</tr></thead>\n<tbody>\n");
-    for (name, values) in &report.models {
-        let own = if is_own(name) { " own" } else { "" };
-        out.push_str(&format!(
-            "<tr class=\"ours solo{own}\"><th scope=\"row\">{}</th>",
-            escape(name)
-        ));
-        for value in values {
-            out.push_str(&format!("<td>{}</td>", escape(value)));
-        }
-        out.push_str("</tr>\n");
-    }
-    out.push_str("</tbody></table></div>\n");
+    let columns = std::iter::once("model").chain(report.columns.iter().map(String::as_str));
+    let rows = report.models.iter();
+    let rows = rows.map(|(name, values)| (name.as_str(), is_own(name), values.as_slice()));
+    push_plain_table(out, columns, rows);
     if !report.meanings.is_empty() {
         push_list(out, &report.meanings);
     }
