@@ -159,6 +159,29 @@ impl Matrix {
         largest * squares.sum::<f64>().sqrt()
     }
 
+    /// Whether no entry is infinite or NaN.
+    pub fn is_finite(&self) -> bool {
+        // Without an early end in the loop, so that many are looked at side by side.
+        let all = |part: &[f64]| part.iter().fold(true, |all, x| all & x.is_finite());
+        self.data.chunks(4096).all(all)
+    }
+
+    /// The largest sum of magnitudes of a row: ‖A‖∞.
+    pub fn largest_row_sum(&self) -> f64 {
+        let row_sum = |i: usize| {
+            // Chains that the processor can run side by side, in a fixed order.
+            let (parts, rest) = self.row(i).as_chunks::<16>();
+            let mut sums = [0.0; 16];
+            for part in parts {
+                for (sum, x) in sums.iter_mut().zip(part) {
+                    *sum += x.abs();
+                }
+            }
+            sums.iter().sum::<f64>() + rest.iter().map(|x| x.abs()).sum::<f64>()
+        };
+        (0..self.rows).map(row_sum).fold(0.0, f64::max)
+    }
+
     /// Borrows the matrix as a batch of f64 feature rows.
     pub fn as_rows(&self) -> Rows<'_> {
         Rows::new(self.rows, self.cols, self.data.as_slice())

@@ -299,9 +299,8 @@ impl Shard {
     }
 
     fn is_finite(&self) -> bool {
-        let finite = |values: &Matrix| values.as_slice().iter().all(|v| v.is_finite());
         self.sides()
-            .all(|sums| finite(&sums.gram) && finite(&sums.cross))
+            .all(|sums| sums.gram.is_finite() && sums.cross.is_finite())
     }
 
     /// The metadata but for the digest.

@@ -21,7 +21,7 @@ impl Eigen {
     /// Decomposes the symmetric matrix `a`, reading its lower triangle.
     pub fn new(a: &Matrix) -> Result<Self> {
         let n = a.rows();
-        if a.as_slice().iter().any(|x| !x.is_finite()) {
+        if !a.is_finite() {
             return Err(Error::NoConvergence { size: n });
         }
         let view = faer::MatRef::from_row_major_slice(a.as_slice(), n, n);

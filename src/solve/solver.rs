@@ -115,7 +115,7 @@ impl<'e, E: Engine> Solver<'e, E> {
                 expected: "a finite number that is not negative".into(),
             });
         }
-        if matrix.as_slice().iter().any(|x| !x.is_finite()) {
+        if !matrix.is_finite() {
             return Err(Error::Overflow);
         }
         let scale: Vec<f64> = (0..n)
@@ -128,8 +128,9 @@ impl<'e, E: Engine> Solver<'e, E> {
         let mut scaled = Matrix::zeros(n, n);
         for i in 0..n {
             let row = scaled.row_mut(i);
-            for (j, &value) in matrix.row(i).iter().enumerate() {
-                row[j] = scale[i] * value * scale[j];
+            let values = matrix.row(i).iter().zip(&scale);
+            for (out, (value, scale_j)) in row.iter_mut().zip(values) {
+                *out = scale[i] * value * scale_j;
             }
             row[i] = scale[i] * (matrix[(i, i)] + params.ridge) * scale[i];
         }
@@ -181,7 +182,7 @@ impl<'e, E: Engine> Solver<'e, E> {
     /// # Errors
     /// [`Error::Overflow`] when the right-hand side is not finite.
     pub fn solve(&self, rhs: &Matrix) -> Result<(Matrix, Info)> {
-        if rhs.as_slice().iter().any(|x| !x.is_finite()) {
+        if !rhs.is_finite() {
             return Err(Error::Overflow);
         }
         let (mut x, mut info) = (self.solve_once(rhs)?, self.info());
@@ -215,11 +216,10 @@ impl<'e, E: Engine> Solver<'e, E> {
                 rank: *rank,
             },
         };
-        let row_sum = |i: usize| self.matrix.row(i).iter().map(|x| x.abs()).sum::<f64>();
         Info {
             order: self.matrix.rows(),
             ridge: self.params.ridge,
-            norm: (0..self.matrix.rows()).map(row_sum).fold(0.0, f64::max),
+            norm: self.matrix.largest_row_sum(),
             method,
             residual_before: 0.0,
             residual_after: 0.0,

@@ -8,6 +8,8 @@
 //!
 //! Only the lower triangle is computed, tile by tile, and kept so; the matrix with its mirror image is written at the end.
 
+use std::sync::{Arc, Mutex};
+
 use rayon::prelude::*;
 
 use super::kernel::{Into, Isa, Kernel, Line, PANEL, Part, Work};
@@ -25,10 +27,36 @@ const WIDE: usize = 8;
 /// Packed rows are folded when they take about this many bytes.
 const STAGING_BYTES: usize = 4 << 20;
 
+/// Memory of blocks that are done with, for sums to come: what the system was given back costs more to have again than
+/// the rows cost to pack.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Spare(Arc<Mutex<Vec<Vec<Line>>>>);
+
+impl Spare {
+    /// Lines with anything in them.
+    fn take(&self, count: usize) -> Vec<Line> {
+        let kept = self.0.lock().ok().and_then(|mut kept| kept.pop());
+        let mut lines = kept.unwrap_or_default();
+        lines.resize(count, Line::ZERO);
+        lines
+    }
+
+    /// Keeps no more than one accumulator needs.
+    fn give(&self, lines: Vec<Line>) {
+        if let Ok(mut kept) = self.0.lock() {
+            let held: usize = kept.iter().map(Vec::capacity).sum();
+            if (held + lines.capacity()) * size_of::<Line>() <= STAGING_BYTES {
+                kept.push(lines);
+            }
+        }
+    }
+}
+
 /// Sums in progress.
 #[derive(Debug)]
 pub struct Accumulator {
     spec: SumsSpec,
+    spare: Spare,
     rows: u64,
     /// Rows packed and not yet folded.
     pending: usize,
@@ -87,7 +115,7 @@ impl Strip {
 }
 
 impl Accumulator {
-    pub(super) fn new(spec: SumsSpec) -> Self {
+    pub(super) fn new(spec: SumsSpec, spare: Spare) -> Self {
         let order = spec.order();
         let block_bytes = BLOCK * order.div_ceil(PANEL) * size_of::<Line>();
         let capacity = (STAGING_BYTES / block_bytes.max(1)).clamp(1, 64);
@@ -98,6 +126,7 @@ impl Accumulator {
         let blocks = (0..capacity).map(|_| Block::default()).collect();
         Self {
             spec,
+            spare,
             rows: 0,
             pending: 0,
             capacity,
@@ -122,12 +151,16 @@ impl Accumulator {
             let take = room.min(rows.rows() - done);
             let (start, first_pending) = (done, self.pending);
             let touched = first_pending / BLOCK..(first_pending + take).div_ceil(BLOCK);
+            let spare = &self.spare;
             let pieces = self.blocks[touched.clone()].iter_mut().zip(touched);
             let pieces = pieces.flat_map(|(block, b)| {
                 // The part of this batch that falls into block `b`.
                 let from = (b * BLOCK).max(first_pending);
                 let to = ((b + 1) * BLOCK).min(first_pending + take);
                 let offset = start + from - first_pending;
+                if block.panels.is_empty() {
+                    block.panels = spare.take(BLOCK * spec.order().div_ceil(PANEL));
+                }
                 block.fill(spec, rows, targets, offset..offset + to - from)
             });
             in_turn(pieces, |piece| isa.run(piece));
@@ -160,6 +193,9 @@ impl Accumulator {
 
     pub(super) fn finish(mut self, isa: Isa) -> Sums {
         self.fold(isa);
+        for block in self.blocks {
+            self.spare.give(block.panels);
+        }
         let (order, targets) = (self.spec.order(), self.spec.targets);
         let mut gram = Matrix::zeros(order, order);
         let strips = &self.strips;
@@ -210,9 +246,6 @@ impl Block {
     ) -> impl Iterator<Item = PackPiece<'a>> {
         let filled = self.rows;
         self.rows += range.len();
-        // What lies beyond the last column stays zero for good.
-        let panels = spec.order().div_ceil(PANEL);
-        self.panels.resize(BLOCK * panels, Line::ZERO);
         match targets {
             Targets::None => {}
             Targets::Classes(classes) => {

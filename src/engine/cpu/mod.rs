@@ -32,6 +32,7 @@ pub struct CpuEngine {
     /// None computes in the pool of whoever calls.
     pool: Option<Arc<rayon::ThreadPool>>,
     isa: Isa,
+    spare: gram::Spare,
 }
 
 impl CpuEngine {
@@ -49,6 +50,7 @@ impl CpuEngine {
         Ok(Self {
             pool: Some(Arc::new(pool)),
             isa: Isa::detect(),
+            spare: gram::Spare::default(),
         })
     }
 
@@ -58,6 +60,7 @@ impl CpuEngine {
         Self {
             pool: None,
             isa: Isa::detect(),
+            spare: gram::Spare::default(),
         }
     }
 
@@ -99,7 +102,7 @@ impl Engine for CpuEngine {
     }
 
     fn accumulator(&self, spec: SumsSpec) -> Result<gram::Accumulator> {
-        Ok(gram::Accumulator::new(spec))
+        Ok(gram::Accumulator::new(spec, self.spare.clone()))
     }
 
     fn accumulate(
