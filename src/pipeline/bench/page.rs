@@ -1,7 +1,7 @@
 //! A report as a page with plots.
 
 use super::report::used;
-use super::scaling::Point;
+use super::scaling::{Point, Scaling};
 use super::{BenchReport, Measurement};
 use crate::report::svg::{Line, LineChart, Scale, Stroke};
 use crate::report::{ChartPage, PageTable, html};
@@ -14,7 +14,7 @@ impl BenchReport {
             headline: self.headline(),
             notes: self.about(),
             charts: self.charts(),
-            tables: self.measurements.iter().map(table).collect(),
+            tables: self.tables(),
             machine: self.place(),
             version: crate::VERSION.into(),
         })
@@ -50,9 +50,15 @@ impl BenchReport {
                 None => operations.push(vec![m]),
             }
         }
-        let several = operations.into_iter().filter(|of| of.len() > 1);
-        charts.extend(several.map(over_work));
+        charts.extend(operations.into_iter().map(over_work));
+        // What was measured at one amount of work only is no line.
+        charts.retain(|chart| !chart.lines.is_empty());
         charts
+    }
+
+    fn tables(&self) -> Vec<PageTable> {
+        let scaling = self.scaling.iter().flat_map(Scaling::tables);
+        scaling.chain(self.measurements.iter().map(table)).collect()
     }
 }
 

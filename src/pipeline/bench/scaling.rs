@@ -12,6 +12,7 @@ use super::{BenchReport, Options, Spread};
 use crate::engine::{CpuEngine, Engine, Rows, SumsSpec, Targets};
 use crate::error::{Error, Result};
 use crate::progress::{Progress, check};
+use crate::report::PageTable;
 
 /// Rows of a batch.
 const BATCH: usize = 4_096;
@@ -229,6 +230,8 @@ fn threads(
     for pair in 0..pairs {
         for (engine, seconds) in engines.iter().zip(&mut seconds) {
             let mut stop = |_| check(progress, "threads", pair as u64, pairs as u64);
+            // Threads that have slept may wake up on one core, until the system parts them.
+            sums(engine, &mut batch, 4 * BATCH, &mut stop)?;
             seconds.push(sums(engine, &mut batch, rows, &mut stop)?);
         }
     }
@@ -303,26 +306,64 @@ impl Scaling {
 
     /// Tables to paste into a document.
     pub fn to_markdown(&self) -> String {
-        let mut text = format!(
-            "Sums over rows made on the fly, D = {}; seconds grow as N^{:.3}:\n\n\
-             | rows | seconds | seconds a million rows |\n|---|---|---|\n",
-            self.cols, self.rows_exponent
-        );
-        for p in &self.over_rows {
-            let each = 1e6 * p.seconds / p.size as f64;
-            text.push_str(&format!("| {} | {:.3} | {each:.3} |\n", p.size, p.seconds));
+        let mut text = String::new();
+        for table in self.tables() {
+            let rule = "---|".repeat(table.columns.len());
+            let columns = table.columns.join(" | ");
+            text.push_str(&format!("{}:\n\n| {columns} |\n|{rule}\n", table.caption));
+            for row in table.rows {
+                text.push_str(&format!("| {} |\n", row.join(" | ")));
+            }
+            text.push('\n');
         }
-        text.push_str(&format!(
-            "\nThe same, N = {}; seconds grow as D^{:.3}:\n\n\
-             | D | seconds | GFLOP/s |\n|---|---|---|\n",
-            self.rows, self.cols_exponent
-        ));
-        for p in &self.over_cols {
-            let rate = self.rate(p);
-            text.push_str(&format!("| {} | {:.3} | {rate:.1} |\n", p.size, p.seconds));
-        }
-        text.push_str(&format!("\n{}\n", self.threads_line()));
         text
+    }
+
+    /// Over rows, over columns and over threads.
+    pub fn tables(&self) -> [PageTable; 3] {
+        let texts = |texts: [&str; 3]| texts.map(str::to_owned).to_vec();
+        let rows = self.over_rows.iter().map(|p| {
+            let each = 1e6 * p.seconds / p.size as f64;
+            let seconds = format!("{:.3}", p.seconds);
+            texts([&p.size.to_string(), &seconds, &format!("{each:.3}")])
+        });
+        let cols = self.over_cols.iter().map(|p| {
+            let (seconds, rate) = (format!("{:.3}", p.seconds), self.rate(p));
+            texts([&p.size.to_string(), &seconds, &format!("{rate:.1}")])
+        });
+        let t = &self.threads;
+        let speedup = format!(
+            "{:.2} ({:.2} to {:.2})",
+            t.speedup.median, t.speedup.low, t.speedup.high
+        );
+        let threads = [(1, &t.one, String::new()), (t.threads, &t.all, speedup)];
+        let threads = threads.map(|(count, seconds, speedup)| {
+            let seconds = format!("{:.3}", seconds.median);
+            texts([&count.to_string(), &seconds, &speedup])
+        });
+        [
+            PageTable {
+                caption: format!(
+                    "Sums over rows made on the fly, D = {}; seconds grow as N^{:.3}",
+                    self.cols, self.rows_exponent
+                ),
+                columns: texts(["rows", "seconds", "seconds a million rows"]),
+                rows: rows.collect(),
+            },
+            PageTable {
+                caption: format!(
+                    "The same, N = {}; seconds grow as D^{:.3}",
+                    self.rows, self.cols_exponent
+                ),
+                columns: texts(["D", "seconds", "GFLOP/s"]),
+                rows: cols.collect(),
+            },
+            PageTable {
+                caption: format!("The same, N = {}, {} pairs", t.rows, t.speedup.rounds),
+                columns: texts(["threads", "seconds", "faster by"]),
+                rows: threads.to_vec(),
+            },
+        ]
     }
 
     /// GFLOP/s of a point over D, one triangle counted.
