@@ -31,10 +31,10 @@ fn peaks(rows: usize) -> [u64; 3] {
 fn memory_does_not_grow_with_rows() {
     let (fewer, more) = (peaks(150_000), peaks(600_000));
     println!("{fewer:?} {more:?}");
-    let all = [fewer, more].concat();
-    let (least, most) = (all.iter().min().unwrap(), all.iter().max().unwrap());
-    assert!(most - least < 32 * MIB, "{fewer:?} {more:?}");
-    assert!(*most < 128 * MIB, "{fewer:?} {more:?}");
+    for (fewer, more) in fewer.into_iter().zip(more) {
+        assert!(fewer.abs_diff(more) < 24 * MIB, "{fewer} {more}");
+        assert!(fewer.max(more) < 128 * MIB, "{fewer} {more}");
+    }
 }
 
 #[test]
