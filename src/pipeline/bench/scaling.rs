@@ -106,11 +106,12 @@ impl Batch {
     }
 }
 
-/// Seconds of the sums over `rows` rows, without making them.
+/// Seconds of the sums over `rows` rows, without making them: `next` makes those of a batch.
 fn sums(
     engine: &CpuEngine,
     batch: &mut Batch,
     rows: usize,
+    next: impl Fn(&mut Batch),
     stop: &mut dyn FnMut(usize) -> Result<()>,
 ) -> Result<f64> {
     let spec = SumsSpec {
@@ -122,7 +123,7 @@ fn sums(
     let mut total = engine.accumulator(spec)?;
     for start in (0..rows).step_by(BATCH) {
         stop(start)?;
-        batch.fill();
+        next(batch);
         let part = batch.rows(BATCH.min(rows - start));
         let begin = Instant::now();
         engine.accumulate(&mut total, part, Targets::None)?;
@@ -153,7 +154,7 @@ pub fn run(
     let mut over_rows = Vec::new();
     let mut batch = Batch::new(COLS);
     // Once, so that threads and pages are there.
-    sums(engine, &mut batch, BATCH, &mut |_| Ok(()))?;
+    sums(engine, &mut batch, BATCH, Batch::fill, &mut |_| Ok(()))?;
     for rows in sizes {
         // The long ones are their own average.
         let rounds = if rows > 1_000_000 { 1 } else { rounds };
@@ -163,7 +164,7 @@ pub fn run(
                 let (done, all) = ((round * rows + done) as u64, (rounds * rows) as u64);
                 check(progress, &format!("{rows} rows"), done, all)
             };
-            seconds.push(sums(engine, &mut batch, rows, &mut stop)?);
+            seconds.push(sums(engine, &mut batch, rows, Batch::fill, &mut stop)?);
         }
         over_rows.push(point(rows, &seconds));
     }
@@ -211,7 +212,7 @@ fn growing_cols(
         let mut stop = |_| check(progress, "columns", k as u64, orders.len() as u64);
         let mut seconds = Vec::new();
         for _ in 0..rounds {
-            seconds.push(sums(engine, &mut batch, rows, &mut stop)?);
+            seconds.push(sums(engine, &mut batch, rows, Batch::fill, &mut stop)?);
         }
         points.push(point(cols, &seconds));
     }
@@ -226,13 +227,15 @@ fn threads(
 ) -> Result<Threads> {
     let engines = [CpuEngine::new(Some(1))?, CpuEngine::new(Some(threads))?];
     let mut batch = Batch::new(COLS);
+    batch.fill();
     let mut seconds = [Vec::new(), Vec::new()];
     for pair in 0..pairs {
         for (engine, seconds) in engines.iter().zip(&mut seconds) {
             let mut stop = |_| check(progress, "threads", pair as u64, pairs as u64);
-            // Threads that have slept may wake up on one core, until the system parts them.
-            sums(engine, &mut batch, 4 * BATCH, &mut stop)?;
-            seconds.push(sums(engine, &mut batch, rows, &mut stop)?);
+            // One batch again and again: to make the next, a thread of its own would come between theirs. And not at
+            // once: threads that have slept may wake up on one core, until the system parts them.
+            sums(engine, &mut batch, 4 * BATCH, |_| {}, &mut stop)?;
+            seconds.push(sums(engine, &mut batch, rows, |_| {}, &mut stop)?);
         }
     }
     let [one, all] = seconds;
