@@ -29,7 +29,7 @@ const DEPTH: usize = 8 * NB;
 /// Right-hand sides that a task takes at most.
 const SHARE: usize = 3 * PANEL;
 
-/// All of a block of two panels.
+/// All of the product of two panels.
 const WHOLE: Part = Part {
     rows: 0..PANEL,
     columns: PANEL,
