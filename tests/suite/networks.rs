@@ -599,7 +599,7 @@ fn a_folder_with_a_run_is_not_written_over() {
     folder.create(&config()).unwrap();
     let error = folder.create(&config()).unwrap_err();
     assert!(
-        error.is_input() && error.to_string().contains("--resume"),
+        error.is_input() && error.to_string().contains("`.resume`"),
         "{error}"
     );
     let error = folder.open(&bench(small())).err().unwrap();
