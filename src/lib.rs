@@ -12,30 +12,24 @@
 //! A stage knows only the stages before it and the [`engine`], which does the heavy linear algebra; [`pipeline`] puts
 //! stages together into whole runs, and the [`scheduler`] lets them overlap.
 //!
-//! The shortest way to an exact model, forgetting the last of three rows:
+//! The front door is [`Head::forget`]; [`prelude`] has what it needs. Forgetting two of six rows:
 //!
 //! ```
-//! use muso::engine::{CpuEngine, Matrix};
-//! use muso::gram::{DualGram, Gram};
-//! use muso::labels::Projector;
-//! use muso::solve::fit;
+//! use muso::prelude::*;
 //!
 //! # fn main() -> muso::Result<()> {
-//! let engine = CpuEngine::new(None)?;
-//! let z = Matrix::from_fn(3, 8, |i, j| (((i * 8 + j) as f64).powi(2)).sin());
-//! let y = Matrix::from_vec(3, 1, vec![1.0, -1.0, 1.0]);
-//! let init = Matrix::zeros(8, 1);
+//! let features: Vec<f32> = (0..18).map(|i| ((i * i) as f32).sin()).collect();
+//! let labels = [0, 1, 0, 1, 1, 0];
+//! let rows = FeatureRows::new(Rows::new(6, 3, features.as_slice()), Targets::Classes(&labels));
 //!
-//! // A model trained on all rows, and the truth: one that never saw the last.
-//! let all = Gram::Dual(DualGram::new(&engine, z.clone(), y.clone(), false)?);
-//! let trained = fit(&engine, &all, &init, 0.0)?.weights;
-//! let (kept, kept_y) = (z.select_rows(&[0, 1]), y.select_rows(&[0, 1]));
-//! let retained = Gram::Dual(DualGram::new(&engine, kept, kept_y, false)?);
-//! let retrained = fit(&engine, &retained, &init, 0.0)?.weights;
+//! // A head that was fitted to all rows, with a ridge of 0.1.
+//! let blank = Head::new(Matrix::zeros(2, 3), None);
+//! let head = blank.refit(&blank.sum(&rows).run()?).ridge(0.1).solve()?.head;
 //!
-//! // Unlearning: from the trained weights and the retained features alone.
-//! let (unlearned, _) = Projector::new(&engine, retained, 0.0)?.optimal_weights(&trained, &init)?;
-//! assert!(unlearned.zip(&retrained, |a, b| a - b).norm() < 1e-12);
+//! // The head that never saw rows 1 and 4, checked by a second pass over the others.
+//! let new = head.forget(&rows, Forget::rows([1, 4])).ridge(0.1).verify(true).solve()?;
+//! assert!(new.report.verify.unwrap().distance_relative < 1e-12);
+//! assert_eq!(new.labels.rows, [1, 4]); // and what to teach these rows instead of their labels
 //! # Ok(())
 //! # }
 //! ```
@@ -48,6 +42,7 @@ pub mod engine;
 mod error;
 pub mod evaluate;
 pub mod features;
+mod forgetting;
 #[cfg(feature = "cuda")]
 pub mod gpu;
 pub mod gram;
@@ -60,9 +55,23 @@ pub mod scheduler;
 pub mod solve;
 pub mod train;
 
+pub use data::{Amount, FeatureRows, Forget, Head};
 pub use error::{Error, Result};
+pub use forgetting::{Forgetting, Forgotten, Summing};
+pub use gram::shard::Shard;
 #[cfg(feature = "nn")]
 pub use muso_models as models;
+pub use pipeline::head::{Objective, OptimalLabels, Source};
 
 /// The version of this crate.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// What most programs need: `use muso::prelude::*`.
+pub mod prelude {
+    pub use crate::data::{Amount, FeatureRows, Forget, Head};
+    pub use crate::engine::{Matrix, Rows, Targets};
+    pub use crate::forgetting::{Forgetting, Forgotten, Summing};
+    pub use crate::gram::shard::Shard;
+    pub use crate::pipeline::gram::Portion;
+    pub use crate::pipeline::head::{Objective, OptimalLabels, Source};
+}

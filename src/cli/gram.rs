@@ -3,10 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use muso::data::{ForgetSpec, commit_all};
+use muso::data::commit_all;
 use muso::engine::{AnyEngine, Engine};
 use muso::pipeline::gram;
+use muso::{FeatureRows, Forget, Head};
 
+use super::lanes::{LaneArgs, Lanes};
 use super::{Common, Outputs, device, flags, peak_memory, print, progress::Bar, safetensors_name};
 
 /// Sum a part of a feature file, to be merged with other parts.
@@ -47,9 +49,12 @@ pub(super) struct GramArgs {
     /// A head of the shape that is meant: D, C, and whether there is a bias
     #[arg(long, value_name = "FILE")]
     head: PathBuf,
-    /// Rows to forget, summed apart: a text file of row numbers of the whole file, counted from 0, or class:K
+    /// Rows to forget, summed apart: a text file of row numbers of the whole file, counted from 0, class:K, class:K,L or random:SHARE
     #[arg(long, value_name = "IDS")]
     forget: Option<String>,
+    /// Seed of the rows that random:SHARE draws; the same for every shard
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    seed: u64,
     /// Rows to sum, counted from 0, B not included: A..B, A.. or ..B [default: all]
     #[arg(long, value_name = "A..B", allow_hyphen_values = true, conflicts_with_all = ["shards", "shard"])]
     rows: Option<String>,
@@ -62,6 +67,8 @@ pub(super) struct GramArgs {
     /// Where to write the sums
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
+    #[command(flatten)]
+    lanes: LaneArgs,
 }
 
 /// Add up the sums that muso gram made of parts of the rows.
@@ -88,24 +95,30 @@ pub(super) fn run(args: &GramArgs, common: &Common) -> anyhow::Result<()> {
         (None, Some(of), Some(index)) => gram::Portion::Shard { index, of },
         _ => gram::Portion::All,
     };
-    let forget = args.forget.as_deref().map(ForgetSpec::parse).transpose()?;
     let named = args.file.as_ref().or(args.features.as_ref());
-    let params = gram::Params {
-        features: named.cloned().unwrap_or_default(),
-        labels: args.labels.clone(),
-        head: args.head.clone(),
-        forget,
-        portion,
+    let features = named.cloned().unwrap_or_default();
+    let rows = match &args.labels {
+        Some(labels) => FeatureRows::file(&features).labels(labels),
+        None => FeatureRows::file(&features),
     };
-    let listed = args.forget.as_deref().filter(|f| !f.starts_with("class:"));
-    let outputs = Outputs::beside(&[
-        ("FEATURES", Some(&params.features)),
+    let mut params = gram::Params::new(rows, Head::load(&args.head)?);
+    params.forget = args.forget.as_deref().map(Forget::parse).transpose()?;
+    params.seed = args.seed;
+    params.portion = portion;
+    let listed = match &params.forget {
+        Some(Forget::File(path)) => Some(path.as_path()),
+        _ => None,
+    };
+    let mut outputs = Outputs::beside(&[
+        ("FEATURES", Some(&features)),
         ("--labels", args.labels.as_deref()),
         ("--head", Some(&args.head)),
-        ("--forget", listed.map(Path::new)),
+        ("--forget", listed),
     ]);
-    finish(outputs, &args.out, common, |bar| {
-        let mut outcome = gram::run(&engine, &params, bar)?;
+    let lanes = args.lanes.open(&mut outputs)?;
+    let scheduler = lanes.scheduler().clone();
+    finish(outputs, &args.out, Some(lanes), common, |bar| {
+        let mut outcome = gram::run(&engine, &params, &scheduler, bar)?;
         outcome.report.threads = device::threads(common)?;
         if !matches!(engine, AnyEngine::Cpu(_)) {
             outcome.report.device = Some(engine.describe());
@@ -122,7 +135,7 @@ pub(super) fn merge(args: &MergeArgs, common: &Common) -> anyhow::Result<()> {
         .iter()
         .map(|path| ("SHARD", Some(path.as_path())))
         .collect();
-    finish(Outputs::beside(&inputs), &args.out, common, |bar| {
+    finish(Outputs::beside(&inputs), &args.out, None, common, |bar| {
         let mut outcome = gram::merge(&args.shards, bar)?;
         outcome.report.threads = 1;
         Ok(outcome)
@@ -133,6 +146,7 @@ pub(super) fn merge(args: &MergeArgs, common: &Common) -> anyhow::Result<()> {
 fn finish(
     mut outputs: Outputs,
     out: &Path,
+    lanes: Option<Lanes>,
     common: &Common,
     work: impl FnOnce(&mut Bar) -> muso::Result<gram::Outcome>,
 ) -> anyhow::Result<()> {
@@ -150,6 +164,9 @@ fn finish(
     if let Some(mut file) = json {
         file.put(outcome.report.to_json().as_bytes())?;
         files.push(file);
+    }
+    if let Some(lanes) = lanes {
+        files.extend(lanes.finish(&gram::LANES)?);
     }
     commit_all(files)?;
     print(&outcome.report.to_text())?;

@@ -4,11 +4,13 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use muso::Error;
-use muso::data::{ForgetSpec, Head, commit_all};
+use muso::data::{Head, commit_all};
 use muso::engine::{AnyEngine, Dtype, Engine};
-use muso::pipeline::head;
+use muso::pipeline::head::{self, LabelSink, NamedSums, Params};
 use muso::report::html;
+use muso::{FeatureRows, Forget, Objective, Shard, Source};
 
+use super::lanes::LaneArgs;
 use super::{Common, Outputs, device, flags, peak_memory, print, progress::Bar, safetensors_name};
 
 /// Make the last layer of any model forget rows of a feature file.
@@ -60,18 +62,21 @@ pub(super) struct HeadArgs {
     /// The head before training [default: zero]
     #[arg(long, value_name = "FILE")]
     init: Option<PathBuf>,
-    /// Rows to forget: a text file of row numbers counted from 0, or class:K; with --sums, besides those that they have as forgotten
+    /// Rows to forget: a text file of row numbers counted from 0, class:K, class:K,L or random:SHARE; with --sums, besides those that they have as forgotten
     #[arg(long, value_name = "IDS", requires = "features")]
     forget: Option<String>,
+    /// Seed of the rows that random:SHARE draws
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    seed: u64,
     /// λ, at least 0: the one that the head was trained with [default: 0 for interpolate; needed for ridge]
     #[arg(long, value_name = "λ", allow_hyphen_values = true)]
     ridge: Option<f64>,
     /// What the head minimises [default: ridge; interpolate when fewer rows are retained than features and no λ > 0 is given]
     #[arg(long, value_enum)]
-    objective: Option<Objective>,
+    objective: Option<ObjectiveArg>,
     /// Fit retained rows to their labels, or take the given head's word [default: labels for ridge, head for interpolate]
     #[arg(long, value_enum)]
-    from: Option<Source>,
+    from: Option<SourceArg>,
     /// Where to write the new head; may be the same file as --head
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
@@ -87,10 +92,12 @@ pub(super) struct HeadArgs {
     /// Read the file once more, solve from the retained rows directly and report the distance
     #[arg(long)]
     verify: bool,
+    #[command(flatten)]
+    lanes: LaneArgs,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Objective {
+enum ObjectiveArg {
     /// Least squares with a ridge
     Ridge,
     /// The interpolating fit nearest to the initial head
@@ -98,7 +105,7 @@ enum Objective {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Source {
+enum SourceArg {
     /// Labels or targets of the retained rows
     Labels,
     /// The given head, as trained on all rows
@@ -124,27 +131,45 @@ impl From<OutDtype> for Dtype {
     }
 }
 
+impl HeadArgs {
+    /// What the library is asked to do.
+    fn params(&self) -> muso::Result<Params<'static>> {
+        let mut params = Params::new(Head::load(&self.head)?);
+        params.rows = self.features.as_ref().map(|path| {
+            let rows = FeatureRows::file(path);
+            match &self.labels {
+                Some(labels) => rows.labels(labels),
+                None => rows,
+            }
+        });
+        params.sums = match &self.sums {
+            None => None,
+            Some(path) => Some(NamedSums {
+                shard: Shard::load(path)?,
+                name: path.display().to_string(),
+            }),
+        };
+        params.init = self.init.as_ref().map(Head::load).transpose()?;
+        params.forget = self.forget.as_deref().map(Forget::parse).transpose()?;
+        params.seed = self.seed;
+        params.objective = self.objective.map(|objective| match objective {
+            ObjectiveArg::Ridge => Objective::Ridge,
+            ObjectiveArg::Interpolate => Objective::Interpolate,
+        });
+        params.source = self.from.map(|source| match source {
+            SourceArg::Labels => Source::Labels,
+            SourceArg::Head => Source::Head,
+        });
+        params.ridge = self.ridge;
+        params.verify = self.verify;
+        params.dtype = self.dtype.into();
+        Ok(params)
+    }
+}
+
 pub(super) fn run(args: &HeadArgs, common: &Common) -> anyhow::Result<()> {
     let engine = device::engine(common)?;
-    let params = head::Params {
-        features: args.features.clone(),
-        sums: args.sums.clone(),
-        labels: args.labels.clone(),
-        head: args.head.clone(),
-        init: args.init.clone(),
-        forget: args.forget.as_deref().map(ForgetSpec::parse).transpose()?,
-        objective: args.objective.map(|objective| match objective {
-            Objective::Ridge => head::Objective::Ridge,
-            Objective::Interpolate => head::Objective::Interpolate,
-        }),
-        source: args.from.map(|source| match source {
-            Source::Labels => head::Source::Labels,
-            Source::Head => head::Source::Head,
-        }),
-        ridge: args.ridge,
-        verify: args.verify,
-        dtype: args.dtype.into(),
-    };
+    let params = args.params()?;
     let as_page = args.report.as_deref().map(is_page).transpose()?;
     for path in [Some(args.out.as_path()), args.labels_out.as_deref()]
         .into_iter()
@@ -154,8 +179,10 @@ pub(super) fn run(args: &HeadArgs, common: &Common) -> anyhow::Result<()> {
     }
 
     // The head is read whole before anything is written, so it may be replaced, but by the new head only.
-    let listed = args.forget.as_deref().filter(|f| !f.starts_with("class:"));
-    let forget_file = listed.map(Path::new);
+    let forget_file = match &params.forget {
+        Some(Forget::File(path)) => Some(path.as_path()),
+        _ => None,
+    };
     let mut outputs = Outputs::beside(&[
         ("--features", args.features.as_deref()),
         ("--sums", args.sums.as_deref()),
@@ -163,7 +190,7 @@ pub(super) fn run(args: &HeadArgs, common: &Common) -> anyhow::Result<()> {
         ("--init", args.init.as_deref()),
         ("--forget", forget_file),
     ]);
-    if let Some(others) = Head::load(&args.head)?.others_in_words() {
+    if let Some(others) = params.head.others_in_words() {
         // Replacing it would lose them.
         let name = format!("--head, which also holds {others}");
         outputs.keep(&name, Some(&args.head));
@@ -174,7 +201,13 @@ pub(super) fn run(args: &HeadArgs, common: &Common) -> anyhow::Result<()> {
     let report = outputs.open("--report", args.report.as_deref())?;
     let json = outputs.open("--json", common.json.as_deref())?;
 
-    let mut outcome = head::run(&engine, &params, labels.as_mut(), &mut Bar::new())?;
+    let lanes = args.lanes.open(&mut outputs)?;
+    let sink = match &mut labels {
+        Some(file) => LabelSink::File(file),
+        None => LabelSink::Nowhere,
+    };
+    let scheduler = lanes.scheduler();
+    let mut outcome = head::run(&engine, &params, sink, scheduler, &mut Bar::new())?;
     outcome.report.threads = device::threads(common)?;
     if !matches!(engine, AnyEngine::Cpu(_)) {
         outcome.report.device = Some(engine.describe());
@@ -201,6 +234,7 @@ pub(super) fn run(args: &HeadArgs, common: &Common) -> anyhow::Result<()> {
         file.put(outcome.report.to_json().as_bytes())?;
         files.push(file);
     }
+    files.extend(lanes.finish(&head::LANES)?);
     commit_all(files)?;
     print(&outcome.report.to_text())?;
     Ok(())

@@ -9,6 +9,7 @@ mod doctor;
 mod flags;
 mod gram;
 mod head;
+mod lanes;
 #[cfg(feature = "nn")]
 mod network;
 mod progress;

@@ -13,9 +13,9 @@ use muso::models::Architecture;
 use muso::pipeline::networks::config::{Config, EarlyStop};
 use muso::pipeline::networks::folder::Folder;
 use muso::pipeline::networks::{Machine, Workplace, compare, demo, single, tables};
-use muso::scheduler::{Scheduler, Trace};
 use muso::train::{Rule, Schedule};
 
+use super::lanes::LaneArgs;
 use super::{Common, Outputs, colour, device, print, progress::Bar};
 
 /// Which images, and where they are.
@@ -171,7 +171,7 @@ pub(super) struct TrainArgs {
     #[command(flatten)]
     recipe: RecipeArgs,
     #[command(flatten)]
-    lanes: LaneArgs,
+    lanes: RunArgs,
 }
 
 /// What `muso unlearn` takes.
@@ -211,7 +211,7 @@ pub(super) struct UnlearnArgs {
     #[command(flatten)]
     recipe: RecipeArgs,
     #[command(flatten)]
-    lanes: LaneArgs,
+    lanes: RunArgs,
 }
 
 fn unlearn_help() -> String {
@@ -256,7 +256,7 @@ pub(super) struct EvaluateArgs {
     #[command(flatten)]
     net: NetArgs,
     #[command(flatten)]
-    lanes: LaneArgs,
+    lanes: RunArgs,
 }
 
 /// What `muso compare` takes.
@@ -390,22 +390,17 @@ fn listed(forget: Option<&Forget>) -> Option<&Path> {
     }
 }
 
-/// How the work of one model is spread.
+/// How the work of one model is spread, and the page about it.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Lanes")]
-pub(super) struct LaneArgs {
-    /// Write what ran when, for chrome://tracing or Perfetto
-    #[arg(long, value_name = "FILE")]
-    trace: Option<PathBuf>,
+pub(super) struct RunArgs {
+    #[command(flatten)]
+    lanes: LaneArgs,
     /// Write a page with the outcome, the settings and a picture of what ran when
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Batches that each lane (decoding, features, labels) may be ahead; 0 does one thing after the other
-    #[arg(long, value_name = "N", default_value_t = 2)]
-    ahead: usize,
 }
 
-impl LaneArgs {
+impl RunArgs {
     /// Does `work` where it was asked for, in the pool that lanes and engine share, and writes the trace. With the outcome
     /// come the page to write and what to say in it.
     fn run<R: Send>(
@@ -414,36 +409,19 @@ impl LaneArgs {
         outputs: &mut Outputs,
         work: impl FnOnce(&Workplace) -> muso::Result<R> + Send,
     ) -> anyhow::Result<(R, Option<OutputFile>, single::PageNotes)> {
-        const MOST: usize = 1024;
-        if self.ahead > MOST {
-            Err(Error::Parameter {
-                name: "--ahead",
-                value: self.ahead.to_string(),
-                expected: format!("0 to {MOST}"),
-            })?;
-        }
-        let file = outputs.open("--trace", self.trace.as_deref())?;
         let page = outputs.open("--report", self.report.as_deref())?;
-        let trace = match file.is_some() || page.is_some() {
-            true => Trace::on(),
-            false => Trace::off(),
-        };
-        let scheduler = Scheduler::default()
-            .with_depth(self.ahead)
-            .with_trace(trace.clone())
-            .with_cancelled(super::progress::is_stopping);
+        let lanes = self.lanes.open_traced(outputs, page.is_some())?;
+        let scheduler = lanes.scheduler().clone();
         let place = Workplace::new(device::engine(common)?, scheduler)?;
         let done = rayon::scope(|_| work(&place))?;
-        if let Some(mut file) = file {
-            file.put(trace.chrome().as_bytes())?;
-            file.commit()?;
-            eprintln!("lanes: {}", trace.summary().in_order(&single::LANES));
-        }
         let notes = single::PageNotes {
             command: command_line(),
             machine: place.engine.describe(),
-            lanes: trace.summary().in_order(&single::LANES),
+            lanes: place.scheduler.trace.summary().in_order(&single::LANES),
         };
+        if let Some(file) = lanes.finish(&single::LANES)? {
+            file.commit()?;
+        }
         Ok((done, page, notes))
     }
 }

@@ -27,6 +27,7 @@ pub mod idx;
 pub mod images;
 pub mod mnist;
 pub mod output;
+pub mod rows;
 pub mod tensors;
 
 #[cfg(feature = "nn")]
@@ -34,10 +35,11 @@ pub use checkpoint::{read_checkpoint, read_state, write_state};
 pub use classes::ClassNames;
 pub use digest::Digest;
 pub use forget::{
-    Amount, Forget, ForgetClass, ForgetSpec, Labelled, Labels, RowList, Selection, Split, TestRows,
+    Amount, Forget, ForgetClass, Labelled, Labels, RowList, Selection, Split, TestRows,
 };
 pub use mnist::{Digits, digits};
 pub use output::{OutputFile, commit_all};
+pub use rows::FeatureRows;
 pub use tensors::{
     Head, LabelReader, MatrixReader, OutTensor, RowBuffer, RowsWriter, TensorFile, rounded,
     to_safetensors, to_safetensors_with,

@@ -349,6 +349,25 @@ impl<'a> Rows<'a> {
         out.copy_from_slice(&values[row * self.cols..][..self.cols]);
     }
 
+    /// Returns the bytes behind the batch, row by row.
+    ///
+    /// # Panics
+    /// If the rows are picked from others: those lie between them.
+    pub(crate) fn bytes(&self) -> &'a [u8] {
+        assert!(self.picks.is_none(), "the bytes of picked rows");
+        match self.values {
+            Samples::F16(v) => bytemuck::cast_slice(v),
+            Samples::Bf16(v) => bytemuck::cast_slice(v),
+            Samples::F32(v) => bytemuck::cast_slice(v),
+            Samples::F64(v) => bytemuck::cast_slice(v),
+        }
+    }
+
+    /// Returns whether these rows are picked from others.
+    pub(crate) fn is_picked(&self) -> bool {
+        self.picks.is_some()
+    }
+
     /// Some of the rows, in the given order, without copying them.
     ///
     /// # Panics

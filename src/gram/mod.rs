@@ -19,9 +19,13 @@
 //! ```
 
 pub mod shard;
+mod stream;
 
 use crate::engine::{Engine, Matrix, Rows, Sums, SumsSpec, Targets};
 use crate::error::Result;
+
+pub use stream::SUMS_LANE;
+pub(crate) use stream::split_sums;
 
 /// Which of the two equal formulas is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,6 +203,17 @@ impl<'e, E: Engine> GramBuilder<'e, E> {
             State::Dual { .. } => {
                 crate::engine::with_rows(features, |rows| self.push(rows, targets))
             }
+        }
+    }
+
+    /// Completes it as sums over rows.
+    ///
+    /// # Panics
+    /// If it was made for the dual route, which keeps rows and has no sums.
+    pub fn into_sums(self) -> Result<Sums> {
+        match self.state {
+            State::Primal(sums) => self.engine.finish(sums),
+            State::Dual { .. } => panic!("the dual route has no sums"),
         }
     }
 

@@ -16,18 +16,25 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use super::rows::{Clock, RowSource, Which};
+use super::clock::Clock;
 use super::{Progress, check};
-use crate::data::{Digest, ForgetSpec, Head};
-use crate::engine::{Engine, SumsSpec};
+use crate::data::rows::{READ_LANE, RowSource, Which};
+use crate::data::{Digest, FeatureRows, Forget, Head};
+use crate::engine::{Engine, SumsSpec, Targets};
 use crate::error::{Error, Result};
-use crate::gram::shard::{self, Shard};
+use crate::gram::shard::{self, Part, Shard};
+use crate::gram::{SUMS_LANE, split_sums};
 use crate::report::{PartReport, RowCounts, SumsReport};
+use crate::scheduler::Scheduler;
 
-/// Which rows of the feature file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The lanes of a run in the order of its flow, for tables and pictures.
+pub const LANES: [&str; 2] = [READ_LANE, SUMS_LANE];
+
+/// Which rows of the feature file to sum.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Portion {
-    /// All.
+    /// Every row.
+    #[default]
     All,
     /// From the first to the one before `end`, or to the last.
     Rows {
@@ -115,19 +122,33 @@ impl Portion {
     }
 }
 
-/// What to sum.
+/// What to sum. Start from [`Params::new`] and set what differs.
 #[derive(Clone, Debug)]
-pub struct Params {
-    /// Features, with labels or targets unless those are elsewhere.
-    pub features: PathBuf,
-    /// A file of its own for `labels` or `targets`.
-    pub labels: Option<PathBuf>,
+#[non_exhaustive]
+pub struct Params<'a> {
+    /// The rows, with labels or targets.
+    pub rows: FeatureRows<'a>,
     /// A head of the shape that is meant: D, C, and whether there is a bias.
-    pub head: PathBuf,
+    pub head: Head,
     /// The rows to forget, by their numbers in the whole file; their sums are kept apart.
-    pub forget: Option<ForgetSpec>,
+    pub forget: Option<Forget>,
+    /// The seed of what `forget` draws.
+    pub seed: u64,
     /// The rows to go over.
     pub portion: Portion,
+}
+
+impl<'a> Params<'a> {
+    /// Returns the defaults: all rows, none to be forgotten.
+    pub fn new(rows: FeatureRows<'a>, head: Head) -> Self {
+        Self {
+            rows,
+            head,
+            forget: None,
+            seed: 0,
+            portion: Portion::All,
+        }
+    }
 }
 
 /// The sums and what is known about them.
@@ -143,15 +164,19 @@ pub struct Outcome {
 ///
 /// # Errors
 /// If something is wrong with the input, or if it changes while it is read.
-pub fn run<E: Engine>(engine: &E, params: &Params, progress: &mut dyn Progress) -> Result<Outcome> {
+pub fn run<E: Engine>(
+    engine: &E,
+    params: &Params<'_>,
+    scheduler: &Scheduler,
+    progress: &mut dyn Progress,
+) -> Result<Outcome> {
     let mut clock = Clock::start();
     check(progress, "check", 0, 1)?;
-    let head = Head::load(&params.head)?;
-    let labels = params.labels.as_deref();
-    let mut rows = RowSource::open(&params.features, labels, &head, &params.head)?;
-    let range = params.portion.range(rows.features.rows())?;
-    rows.choose(params.forget.as_ref(), range, progress)?;
-    let mut part = rows.part()?;
+    let head = &params.head;
+    let mut rows = RowSource::open(&params.rows, head)?;
+    let range = params.portion.range(rows.total())?;
+    rows.choose(params.forget.as_ref(), range, params.seed, progress)?;
+    let mut part = part(&rows)?;
     clock.lap("check");
 
     let spec = SumsSpec {
@@ -161,14 +186,22 @@ pub fn run<E: Engine>(engine: &E, params: &Params, progress: &mut dyn Progress) 
     };
     let (mut features, mut wanted) = (Digest::new(), Digest::new());
     let mut forgotten_rows = Vec::new();
-    let (retained, forgotten) = rows.sums(engine, spec, Which::All, progress, |batch| {
-        features.add(batch.rows.bytes());
-        wanted.add(bytemuck::cast_slice(&batch.classes));
-        wanted.add(batch.values.bytes());
-        let gone = rows.forgotten_in(batch);
-        forgotten_rows.extend(gone.iter().map(|&i| batch.start + i as u64));
-        Ok(())
-    })?;
+    let all = Which::All;
+    let (retained, forgotten) =
+        split_sums(engine, &rows, spec, all, scheduler, progress, |batch| {
+            features.add(batch.rows.bytes());
+            match batch.targets {
+                Targets::None => {}
+                Targets::Classes(classes) => {
+                    wanted.add(bytemuck::cast_slice(classes));
+                }
+                Targets::Values(values) => {
+                    wanted.add(values.bytes());
+                }
+            }
+            let gone = rows.forgotten_in(batch);
+            forgotten_rows.extend(gone.iter().map(|&i| batch.start + i as u64));
+        })?;
     rows.unchanged()?;
     clock.lap("sums");
 
@@ -188,6 +221,24 @@ pub fn run<E: Engine>(engine: &E, params: &Params, progress: &mut dyn Progress) 
         );
     }
     Ok(Outcome { shard, report })
+}
+
+/// What a shard says of its rows; only the pass over them can tell their content.
+fn part(rows: &RowSource<'_>) -> Result<Part> {
+    let (features, labels, file) = rows.identity()?;
+    let range = rows.range();
+    Ok(Part {
+        features,
+        first: range.start,
+        end: range.end,
+        of: rows.total(),
+        file,
+        labels,
+        dtype: rows.dtype().name().into(),
+        forget: rows.choice().text(),
+        forgotten: rows.forgotten(),
+        content: String::new(),
+    })
 }
 
 /// Adds up shards; their order does not matter.

@@ -9,11 +9,11 @@
 //! A run reports where it is through [`Progress`], which also lets the caller stop it.
 
 pub mod bench;
+mod clock;
 pub mod gram;
 pub mod head;
 #[cfg(feature = "nn")]
 pub mod networks;
-mod rows;
 pub mod table1;
 
 pub use crate::progress::Progress;

@@ -21,7 +21,6 @@
 
 mod amount;
 mod list;
-mod spec;
 mod split;
 
 use std::path::PathBuf;
@@ -34,7 +33,6 @@ use crate::{Error, Result};
 pub use amount::Amount;
 pub(in crate::data) use amount::below;
 pub use list::{RowList, parse_ids};
-pub use spec::ForgetSpec;
 pub use split::{ForgetClass, Labelled, Labels, Selection, Split, TestRows};
 
 /// Which rows are to be forgotten.

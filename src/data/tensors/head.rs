@@ -18,9 +18,10 @@
 //! # Ok::<(), muso::Error>(())
 //! ```
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{OutTensor, TensorFile, shown, to_safetensors};
+use crate::data::OutputFile;
 use crate::engine::{Dtype, Matrix};
 use crate::{Error, Result};
 
@@ -37,9 +38,29 @@ pub struct Head {
     pub prefix: String,
     /// Names of other tensors in that file, which are not loaded and not saved.
     pub others: Vec<String>,
+    /// The file that it came from.
+    pub(crate) file: Option<PathBuf>,
 }
 
 impl Head {
+    /// Takes a C×D weight and perhaps a bias of one value a class.
+    ///
+    /// # Panics
+    /// If the bias does not have one value a class.
+    pub fn new(weight: Matrix, bias: Option<Vec<f64>>) -> Self {
+        if let Some(bias) = &bias {
+            assert_eq!(bias.len(), weight.rows(), "one bias a class");
+        }
+        Self {
+            weight,
+            bias,
+            dtype: Dtype::F64,
+            prefix: String::new(),
+            others: Vec::new(),
+            file: None,
+        }
+    }
+
     /// Loads a head: safetensors with `weight` and perhaps `bias`, or with exactly one matrix `….weight`; or a
     /// `.npy` matrix.
     ///
@@ -78,7 +99,54 @@ impl Head {
             dtype,
             prefix,
             others,
+            file: Some(file.path().to_owned()),
         })
+    }
+
+    /// Writes the head as a safetensors file, in f64, under the names that it was loaded with. The file appears whole
+    /// or not at all.
+    ///
+    /// # Errors
+    /// If the file cannot be written, or if a value is not finite.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let mut file = OutputFile::create(path)?;
+        file.put(&self.to_safetensors(Dtype::F64)?)?;
+        file.commit()
+    }
+
+    /// Returns the weights as the engine has them: D×C, the transpose, with the bias as one more row.
+    pub fn weights(&self) -> Matrix {
+        let (classes, width) = (self.weight.rows(), self.weight.cols());
+        let rows = width + usize::from(self.bias.is_some());
+        Matrix::from_fn(rows, classes, |d, c| match &self.bias {
+            Some(bias) if d == width => bias[c],
+            _ => self.weight[(c, d)],
+        })
+    }
+
+    /// Returns a head of the same shape and names with other weights, which are as those of [`weights`](Self::weights).
+    ///
+    /// # Panics
+    /// If the weights have another shape.
+    pub fn with_weights(&self, weights: &Matrix) -> Self {
+        let (classes, width) = (self.weight.rows(), self.weight.cols());
+        let rows = width + usize::from(self.bias.is_some());
+        assert_eq!(
+            (weights.rows(), weights.cols()),
+            (rows, classes),
+            "weights of another shape"
+        );
+        Self {
+            weight: Matrix::from_fn(classes, width, |c, d| weights[(d, c)]),
+            bias: self.bias.as_ref().map(|_| weights.row(width).to_vec()),
+            ..self.clone()
+        }
+    }
+
+    /// Returns what messages call it: its file, or `the head`.
+    pub(crate) fn name(&self) -> String {
+        let file = self.file.as_ref().map(|path| path.display().to_string());
+        file.unwrap_or_else(|| "the head".into())
     }
 
     /// The other tensors of the file in a few words; nothing when there are none.

@@ -506,16 +506,6 @@ impl RowBuffer {
         }
     }
 
-    /// Their bytes as they are in the file.
-    pub fn bytes(&self) -> &[u8] {
-        match &self.values {
-            Values::F16(values) => bytemuck::cast_slice(values),
-            Values::Bf16(values) => bytemuck::cast_slice(values),
-            Values::F32(values) => bytemuck::cast_slice(values),
-            Values::F64(values) => bytemuck::cast_slice(values),
-        }
-    }
-
     /// Takes on a type and a shape, and gives the bytes to be filled. Memory is kept where it can be.
     fn prepare(&mut self, dtype: Dtype, rows: usize, cols: usize) -> &mut [u8] {
         fn resize<T: bytemuck::Pod>(values: &mut Vec<T>, len: usize) -> &mut [u8] {

@@ -278,7 +278,7 @@ fn classes_to_forget() {
             &["--forget class:3", "no row has that label"][..],
         ),
         ("class:x", &["--forget class:x", "`x` is not a class"]),
-        ("class:", &["--forget class:", "is not a class number"]),
+        ("class:", &["--forget class:", "a class is missing"]),
         ("class:-1", &["--forget class:-1", "`-1`"]),
     ] {
         refused(&case, &case.ridge().set("--forget", class), words);

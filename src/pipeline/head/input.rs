@@ -1,0 +1,361 @@
+//! Everything that was opened and checked, and the one pass that the solve needs.
+
+use super::plan::Plan;
+use super::request::{NamedSums, Params};
+use crate::data::Head;
+use crate::data::rows::{Choice, RowSource, Which};
+use crate::engine::{Engine, Matrix, Sums};
+use crate::error::{Error, Result};
+use crate::gram::shard::Shard;
+use crate::gram::{DualGram, Gram, GramBuilder, Route, SUMS_LANE, split_sums};
+use crate::progress::{Progress, check};
+use crate::report::{HeadReport, RowCounts};
+use crate::scheduler::Scheduler;
+
+/// How much forgotten rows may outweigh retained ones in a feature before subtracting them is worth a warning.
+const OUTWEIGHED: f64 = 1e3;
+
+/// What a run works on.
+pub(super) struct Input<'a> {
+    /// The rows; with sums, only those to be subtracted are read.
+    pub(super) rows: Option<RowSource<'a>>,
+    /// Sums in place of the rows.
+    pub(super) shard: Option<Shard>,
+    pub(super) head: Head,
+    /// w_p, D×C with the bias as last row.
+    pub(super) trained: Matrix,
+    /// w₀.
+    pub(super) init: Matrix,
+}
+
+/// What the pass over the rows leaves.
+pub(super) enum Collected {
+    Primal { retained: Sums, forgotten: Sums },
+    Dual(DualGram),
+}
+
+impl<'a> Input<'a> {
+    pub(super) fn open(
+        params: &Params<'a>,
+        labels_wanted: bool,
+        progress: &mut dyn Progress,
+    ) -> Result<Self> {
+        check(progress, "check", 0, 1)?;
+        let head = params.head.clone();
+        let open = |rows| RowSource::open(rows, &head);
+        let mut rows = params.rows.as_ref().map(open).transpose()?;
+        let trained = head.weights();
+        let init = match &params.init {
+            None => Matrix::zeros(trained.rows(), trained.cols()),
+            Some(init) => same_shape(init, &head)?.weights(),
+        };
+        enough(params)?;
+        if let Some(rows) = &mut rows {
+            let all = 0..rows.total();
+            rows.choose(params.forget.as_ref(), all, params.seed, progress)?;
+        }
+        let shard = match &params.sums {
+            None => None,
+            Some(sums) => {
+                fits_head(sums, &head)?;
+                needs_no_rows(params, &sums.shard, rows.is_some(), labels_wanted)?;
+                if let Some(rows) = &mut rows {
+                    let ids = to_subtract(rows, sums, progress)?;
+                    rows.forget_only(ids);
+                }
+                Some(sums.shard.clone())
+            }
+        };
+        let input = Self {
+            rows,
+            shard,
+            head,
+            trained,
+            init,
+        };
+        if input.retained() == 0 {
+            let sums = params.sums.as_ref().map(|sums| sums.name.clone());
+            return Err(Error::selection(
+                sums.unwrap_or("`.forget`".into()),
+                format!("all {} rows are forgotten", input.forgotten()),
+                "at least one row that is retained",
+            ));
+        }
+        Ok(input)
+    }
+
+    pub(super) fn classes(&self) -> usize {
+        self.head.weight.rows()
+    }
+
+    /// Columns of the targets; 0 where there are none.
+    pub(super) fn targets(&self) -> usize {
+        match (&self.shard, &self.rows) {
+            (Some(shard), _) => shard.spec.targets,
+            (None, Some(rows)) => rows.targets(),
+            (None, None) => 0,
+        }
+    }
+
+    pub(super) fn forgotten(&self) -> u64 {
+        let in_sums = self.shard.as_ref().map_or(0, |shard| shard.forgotten.rows);
+        in_sums + self.rows.as_ref().map_or(0, RowSource::forgotten)
+    }
+
+    pub(super) fn retained(&self) -> u64 {
+        self.total() - self.forgotten()
+    }
+
+    fn total(&self) -> u64 {
+        match (&self.shard, &self.rows) {
+            (Some(shard), _) => shard.rows(),
+            (None, Some(rows)) => rows.rows(),
+            (None, None) => 0,
+        }
+    }
+
+    pub(super) fn unchanged(&self) -> Result<()> {
+        self.rows.iter().try_for_each(RowSource::unchanged)
+    }
+
+    /// The rows, where something cannot do without.
+    pub(super) fn rows(&self) -> Result<&RowSource<'a>> {
+        self.rows.as_ref().ok_or(Error::Missing {
+            name: "`.features`",
+            expected: "the feature file, since this needs the rows".into(),
+        })
+    }
+
+    /// Makes the pass over the rows, and says what to know about it.
+    pub(super) fn collect<E: Engine>(
+        &self,
+        engine: &E,
+        plan: &Plan,
+        scheduler: &Scheduler,
+        progress: &mut dyn Progress,
+    ) -> Result<(Collected, Vec<String>)> {
+        let sums = |rows: &RowSource<'_>, which, progress: &mut dyn Progress| {
+            split_sums(engine, rows, plan.spec, which, scheduler, progress, |_| ())
+        };
+        let mut warnings = Vec::new();
+        if let Some(shard) = &self.shard {
+            let (mut retained, mut forgotten) = (shard.retained.clone(), shard.forgotten.clone());
+            if let Some(rows) = &self.rows {
+                let (_, gone) = sums(rows, Which::Forgotten, progress)?;
+                retained = retained.subtract(&gone);
+                warnings.extend(lost_digits(&retained, &gone));
+                forgotten = forgotten.add(&gone);
+            }
+            warnings.extend(shard.gaps_in_words());
+            if forgotten.rows == 0 {
+                warnings.push(
+                    "no row in the sums is forgotten: the new head is the one of all rows in them"
+                        .into(),
+                );
+            }
+            let collected = Collected::Primal {
+                retained,
+                forgotten,
+            };
+            return Ok((collected, warnings));
+        }
+        let rows = self.rows()?;
+        let collected = match plan.route {
+            Route::Primal => {
+                let (retained, forgotten) = sums(rows, Which::All, progress)?;
+                Collected::Primal {
+                    retained,
+                    forgotten,
+                }
+            }
+            Route::Dual => {
+                let mut builder = GramBuilder::new(engine, Route::Dual, plan.spec)?;
+                rows.stream(scheduler, SUMS_LANE, Which::All, progress, |batch| {
+                    let kept = rows.retained_in(batch);
+                    batch.with_targets(plan.spec, &kept, |rows, targets| {
+                        builder.push(rows, targets)
+                    })
+                })?;
+                match builder.finish()? {
+                    Gram::Dual(dual) => Collected::Dual(dual),
+                    Gram::Primal(_) => unreachable!("the builder was made for the dual route"),
+                }
+            }
+        };
+        Ok((collected, warnings))
+    }
+
+    /// What is known before anything is solved.
+    pub(super) fn report(&self, plan: &Plan) -> HeadReport {
+        HeadReport {
+            version: crate::VERSION.into(),
+            objective: plan.objective.name().into(),
+            route: plan.route.name().into(),
+            source: plan.source.name().into(),
+            rows: RowCounts {
+                total: self.total(),
+                retained: self.retained(),
+                forgotten: self.forgotten(),
+            },
+            features: self.head.weight.cols(),
+            bias: self.head.bias.is_some(),
+            classes: self.classes(),
+            dtype: match (&self.shard, &self.rows) {
+                (Some(shard), _) => shard.dtype().into(),
+                (None, Some(rows)) => rows.dtype().name().into(),
+                (None, None) => String::new(),
+            },
+            ridge: plan.ridge,
+            ..HeadReport::default()
+        }
+    }
+}
+
+/// Refuses a request that lacks rows or what to forget.
+fn enough(params: &Params<'_>) -> Result<()> {
+    let missing = |name, expected: &str| {
+        Err(Error::Missing {
+            name,
+            expected: expected.into(),
+        })
+    };
+    match (&params.rows, &params.sums, &params.forget) {
+        (None, None, _) => missing("`.features`", "a feature file, or `.sums`"),
+        (None, Some(_), Some(_)) => missing(
+            "`.features`",
+            "the file of the rows that `.forget` is to take out of `.sums`",
+        ),
+        (Some(_), _, None) => missing("`.forget`", "a file of row numbers, or class:K"),
+        _ => Ok(()),
+    }
+}
+
+fn same_shape<'h>(init: &'h Head, head: &Head) -> Result<&'h Head> {
+    let say = |h: &Head| {
+        let bias = if h.bias.is_some() { "with" } else { "without" };
+        format!("{}×{} {bias} a bias", h.weight.rows(), h.weight.cols())
+    };
+    if say(init) == say(head) {
+        return Ok(init);
+    }
+    Err(Error::Shape {
+        what: init.name(),
+        found: say(init),
+        expected: format!("{}, as the head", say(head)),
+    })
+}
+
+/// Holds sums against the shape of the head.
+fn fits_head(sums: &NamedSums, head: &Head) -> Result<()> {
+    let shape = |features: usize, bias: bool, classes: usize| {
+        let bias = if bias { "a bias" } else { "no bias" };
+        format!("D = {features} features, {bias}, C = {classes} classes")
+    };
+    let (spec, classes) = (sums.shard.spec, head.weight.rows());
+    // Sums without labels fit any number of classes.
+    let targets = if spec.targets == 0 {
+        classes
+    } else {
+        spec.targets
+    };
+    let found = shape(spec.features, spec.bias, targets);
+    let expected = shape(head.weight.cols(), head.bias.is_some(), classes);
+    if found == expected {
+        return Ok(());
+    }
+    Err(Error::Shape {
+        what: sums.name.clone(),
+        found,
+        expected: format!("{expected}, as {}", head.name()),
+    })
+}
+
+/// Refuses what sums cannot give.
+fn needs_no_rows(params: &Params<'_>, shard: &Shard, rows: bool, labels: bool) -> Result<()> {
+    if params.verify {
+        return Err(Error::selection(
+            "`.verify`",
+            "it goes over the retained rows, which `.sums` does not hold",
+            "`.features` without `.sums`",
+        ));
+    }
+    if labels && (!rows || shard.forgotten.rows > 0) {
+        return Err(Error::selection(
+            "`.labels_out`",
+            "it goes over the forgotten rows, which `.sums` does not hold",
+            "`.features` and `.forget`, with sums that have no rows forgotten or without `.sums`",
+        ));
+    }
+    Ok(())
+}
+
+/// The rows to forget that the sums have as retained; refuses rows that they do not have.
+fn to_subtract(
+    rows: &RowSource<'_>,
+    sums: &NamedSums,
+    progress: &mut dyn Progress,
+) -> Result<Vec<u64>> {
+    let (features, labels, _) = rows.identity()?;
+    let fault =
+        |problem: String, expected: &str| Err(Error::selection(rows.name(), problem, expected));
+    let (same, other): (Vec<_>, Vec<_>) = sums
+        .shard
+        .parts
+        .iter()
+        .zip(&sums.shard.forgotten_rows)
+        .partition(|(part, _)| part.features == features);
+    if same.is_empty() {
+        return fault(
+            format!("no row in {} is from this file", sums.name),
+            "the file that the sums were made of, unchanged",
+        );
+    }
+    if same.iter().any(|(part, _)| part.labels != labels) {
+        return fault(
+            format!("{} was made with other labels", sums.name),
+            "the `.labels`, if any, that the sums were made with, unchanged",
+        );
+    }
+    if matches!(rows.choice(), Choice::Classes(_)) && !other.is_empty() {
+        return fault(
+            format!(
+                "{} also has rows of other files, which may be of that class",
+                sums.name
+            ),
+            "a list of rows, or sums made with `.forget = class:K`",
+        );
+    }
+    let mut retained = Vec::new();
+    let mut missing = None;
+    rows.each_forgotten(progress, |row| {
+        let at = same.partition_point(|(part, _)| part.end <= row);
+        match same.get(at).filter(|(part, _)| part.first <= row) {
+            None => missing = missing.or(Some(row)),
+            // Forgotten before, and so it stays.
+            Some((_, gone)) if gone.binary_search(&row).is_ok() => {}
+            Some(_) => retained.push(row),
+        }
+        Ok(())
+    })?;
+    match missing {
+        None => Ok(retained),
+        Some(row) => fault(
+            format!("row {row} is not in {}", sums.name),
+            "rows that were summed there",
+        ),
+    }
+}
+
+/// Says where subtracting rows has cost digits: where they outweigh what is left.
+fn lost_digits(left: &Sums, gone: &Sums) -> Option<String> {
+    let share = |d: usize| gone.gram[(d, d)] / left.gram[(d, d)].abs();
+    let (feature, share) = (0..left.gram.rows())
+        .map(|d| (d, share(d)))
+        .filter(|(_, share)| *share >= OUTWEIGHED)
+        .max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let digits = share.log10().ceil().min(16.0);
+    Some(format!(
+        "subtracting the forgotten rows from the sums cost about {digits} of 16 digits in feature {feature}, where \
+         they outweigh the retained rows; sums made with `.forget`, or `.features` without `.sums`, cost none"
+    ))
+}

@@ -1,0 +1,155 @@
+//! The model-agnostic tool: feature rows and a head in, a head that never saw the forgotten rows out.
+//!
+//! Rows in files are streamed: whatever their size, memory stays at a few batches and a few D×D matrices. In order:
+//!
+//! 1. **check** (`input`): shapes, labels and the choice of rows, before any heavy work;
+//! 2. **sums** (`input`): one pass over all rows. Primal: sums over the retained and over the forgotten rows, apart:
+//!    subtracting one from the whole would cost digits where a forgotten row is large. Dual, when fewer rows are
+//!    retained than there are features: the retained rows;
+//! 3. **solve** (`plan`, `solve`): the new head;
+//! 4. **labels** (`labels`), when asked for: the optimal labels Z_u W of the forgotten rows, kept or streamed to a file;
+//! 5. **verify** (`verify`), when asked for: a second pass that solves from the retained rows and their labels alone,
+//!    whatever route the new head came by and summed in another order, and takes the gradient of
+//!    ½‖Z_rW − Y_r‖² + ½λ‖W − w₀‖² at the new head. That objective is strongly convex, so ‖W − W*‖ ≤ ‖gradient‖/λ
+//!    bounds the distance to the exact minimiser whatever happened before.
+//!
+//! In place of the rows there may be [sums](crate::gram::shard) that one or several [`gram`](super::gram) runs made of
+//! them. Retained and forgotten rows are apart in them, so that nothing is lost. Rows that were not marked as forgotten
+//! then can still be: they are read and subtracted, which costs digits where they outweigh the rows that stay; a
+//! warning says so. What needs the rows is refused with sums: fewer retained rows than features without a ridge, the
+//! second pass, and labels of rows that are not read.
+//!
+//! Two objectives, two sources of what the head should be:
+//!
+//! | | from `labels` | from `head` |
+//! |---|---|---|
+//! | `ridge` | (G_r + λI)⁻¹(Z_rᵀY_r + λw₀) | w_p − (G_r + λI)⁻¹Z_uᵀ(Y_u − Z_u w_p), exact if w_p was the ridge optimum |
+//! | `interpolate` | w₀ + Z_rᵀ(K_r + λI)⁻¹(Y_r − Z_r w₀) | w₀ + Π_r(w_p − w₀), exact if w_p interpolated; no label used |
+//!
+//! with w_p the given head and w₀ the initial one, zero when none is given. A bias is one more feature that is always 1
+//! and is penalised like the others. [`Head::forget`] is the short way here.
+
+mod input;
+mod labels;
+mod plan;
+mod request;
+mod solve;
+mod verify;
+
+pub use labels::{LabelSink, OptimalLabels};
+pub use request::{NamedSums, Objective, Params, Source};
+
+use super::Progress;
+use super::clock::Clock;
+use crate::data::rows::READ_LANE;
+use crate::data::{Head, rounded};
+use crate::engine::{Engine, Matrix};
+use crate::error::Result;
+use crate::gram::SUMS_LANE;
+use crate::report::{Change, HeadReport};
+use crate::scheduler::Scheduler;
+use input::Input;
+use plan::Plan;
+
+/// Relative distance of the given head from its assumed optimum that is worth a warning.
+const PREMISE_LIMIT: f64 = 1e-3;
+
+/// The lanes of a run in the order of its flow, for tables and pictures.
+pub const LANES: [&str; 5] = [READ_LANE, SUMS_LANE, "solve", "labels", "verify"];
+
+/// The new head and what is known about it.
+#[derive(Debug)]
+pub struct Outcome {
+    /// In f64, under the names of the given head.
+    pub head: Head,
+    /// The report, complete but for what only the caller knows (threads, memory).
+    pub report: HeadReport,
+}
+
+/// Runs it. Optimal labels go to `labels`; committing a file of them is the caller's.
+///
+/// # Errors
+/// Everything that is wrong with the input is found before anything is written, except values that are not finite and
+/// files that change, which only the passes can find; nothing is committed here in any case.
+pub fn run<E: Engine>(
+    engine: &E,
+    params: &Params<'_>,
+    labels: LabelSink<'_>,
+    scheduler: &Scheduler,
+    progress: &mut dyn Progress,
+) -> Result<Outcome> {
+    let mut clock = Clock::start();
+    let input = Input::open(params, labels.is_wanted(), progress)?;
+    let plan = Plan::new(params, &input)?;
+    clock.lap("check");
+
+    let (collected, mut warnings) = input.collect(engine, &plan, scheduler, progress)?;
+    clock.lap("sums");
+
+    let solved = scheduler.step("solve", 0, || {
+        solve::solve(engine, &plan, &input, &collected)
+    })?;
+    let weights = rounded("weight, transposed", &solved.weights, params.dtype)?;
+    clock.lap("solve");
+
+    let labelled = labels.is_wanted();
+    if labelled {
+        labels::write(
+            engine,
+            &input,
+            &solved.weights,
+            params.dtype,
+            labels,
+            scheduler,
+            progress,
+        )?;
+        clock.lap("labels");
+    }
+    let mut verified = None;
+    if params.verify {
+        verified = Some(verify::verify(
+            engine, &input, &plan, &weights, scheduler, progress,
+        )?);
+        clock.lap("verify");
+    }
+    input.unchanged()?;
+
+    warnings.extend(solved.warnings);
+    let moved = relative_distance(&weights, &solved.weights);
+    if moved > PREMISE_LIMIT {
+        warnings.push(format!(
+            "storing the head as {} moves it by {moved:.1e} relative",
+            params.dtype.name()
+        ));
+    }
+    if let Some(others) = input.head.others_in_words() {
+        warnings.push(format!(
+            "{} also holds {others}, not carried over to the new head",
+            input.head.name()
+        ));
+    }
+    let (verify, accuracy) = verified.map_or((None, None), |v| (Some(v.distances), v.accuracy));
+    let report = HeadReport {
+        conditioning: solved.conditioning,
+        trace_ratio: Some(solved.trace_ratio),
+        premise: solved.premise,
+        change: Change {
+            relative: relative_distance(&weights, &input.trained),
+        },
+        stored: params.dtype.name().into(),
+        verify,
+        accuracy,
+        warnings,
+        seconds: clock.total(),
+        phases: clock.phases,
+        ..input.report(&plan)
+    };
+    Ok(Outcome {
+        head: input.head.with_weights(&weights),
+        report,
+    })
+}
+
+fn relative_distance(a: &Matrix, b: &Matrix) -> f64 {
+    a.zip(b, |a, b| a - b).norm() / b.norm().max(f64::MIN_POSITIVE)
+}
