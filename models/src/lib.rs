@@ -19,27 +19,25 @@
 //! # Ok::<(), muso_models::ConfigError>(())
 //! ```
 
+mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
-mod direct;
-mod folded;
-mod kernel;
 mod layers;
 mod network;
 mod norm;
+mod ops;
 pub mod params;
 mod resnet;
 mod small_cnn;
 mod state;
-mod tape;
 mod vgg;
 
 pub use burn;
-pub use folded::Folded;
+pub use cpu::infer::Folded;
+pub use cpu::train::Tape;
 pub use network::{Architecture, ConfigError, Network, NetworkConfig};
 pub use norm::{BatchNorm, Mode, Statistics};
-pub use resnet::{CifarResNet, ResNet};
+pub use resnet::ResNet;
 pub use small_cnn::SmallCnn;
 pub use state::{LoadError, StateDict, StateTensor};
-pub use tape::Tape;
 pub use vgg::Vgg;
