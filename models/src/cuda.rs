@@ -26,9 +26,9 @@ pub struct Lent {
     pub cols: usize,
     /// Values from the start of one row to that of the next.
     pub pitch: usize,
-    /// What it holds.
+    /// The type of the values.
     pub dtype: DType,
-    /// The number of the device.
+    /// The number of the CUDA device.
     pub device: usize,
     /// Both keep the memory from being given to another tensor.
     _held: (Primitive, ManagedResource<Resource>),
@@ -52,7 +52,7 @@ impl std::fmt::Debug for Lent {
     }
 }
 
-/// Where a tensor lies on a CUDA device; `None` if it lies elsewhere. Rows that do not lie in order, say of a transposed
+/// Finds where a tensor lies on a CUDA device; returns `None` if it lies elsewhere. Rows that do not lie in order, say of a transposed
 /// tensor, are put in order first, on the device.
 ///
 /// # Errors

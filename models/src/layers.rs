@@ -1,4 +1,4 @@
-//! The layers that the networks are made of, and how their first weights are drawn.
+//! The layers that the networks are made of, and the initialisation of their weights.
 //!
 //! A [`Draw`] is a ChaCha stream: a network that asks it for its layers in a fixed order has the same weights on every
 //! device and in every thread, whatever else draws random numbers at the time. burn's own initialisers take theirs from
@@ -6,15 +6,15 @@
 
 use burn::module::{Module, Param};
 use burn::nn::Linear;
-use burn::tensor::module::{avg_pool2d, conv2d, max_pool2d};
-use burn::tensor::ops::{AvgPoolOptions, ConvOptions, MaxPoolOptions};
+use burn::tensor::module::conv2d;
+use burn::tensor::ops::ConvOptions;
 use burn::tensor::{Device, Tensor, TensorData};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use crate::norm::{BatchNorm, Mode};
 
-/// How a weight is drawn.
+/// The distribution that a weight is drawn from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Init {
     /// U(±1/√fan_in), PyTorch's default for convolutions and linear layers.
@@ -25,7 +25,7 @@ pub(crate) enum Init {
     KaimingFanIn,
 }
 
-/// What a convolution is, but for its channels.
+/// The shape of a convolution but for its channels, and how it is drawn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kernel {
     pub(crate) side: usize,
@@ -52,7 +52,7 @@ impl Kernel {
     }
 }
 
-/// Layers with weights from a seed.
+/// Draws layers from a seed.
 pub(crate) struct Draw<'a> {
     generator: ChaCha8Rng,
     device: &'a Device,
@@ -66,7 +66,7 @@ impl<'a> Draw<'a> {
         }
     }
 
-    /// Uniform in (0, 1), 53 bits.
+    /// Draws from U(0, 1), with 53 bits.
     fn unit(&mut self) -> f64 {
         ((self.generator.next_u64() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
     }
@@ -78,7 +78,7 @@ impl<'a> Draw<'a> {
         self.parameter(shape, values)
     }
 
-    /// By the polar form of Box and Muller's method, a pair at a time.
+    /// Draws from N(0, deviation²) by the trigonometric form of the Box–Muller transform, a pair at a time.
     fn normal<const D: usize>(&mut self, shape: [usize; D], deviation: f64) -> Param<Tensor<D>> {
         let count = shape.iter().product::<usize>();
         let mut values = Vec::with_capacity(count + 1);
@@ -125,15 +125,18 @@ impl<'a> Draw<'a> {
         }
     }
 
+    pub(crate) fn conv_norm(&mut self, from: usize, to: usize, kernel: Kernel) -> ConvNorm {
+        ConvNorm {
+            conv: self.conv(from, to, kernel),
+            norm: Some(BatchNorm::new(to, self.device)),
+        }
+    }
+
     pub(crate) fn linear(&mut self, from: usize, to: usize, init: Init) -> Linear {
         Linear {
             weight: self.weight([from, to], [from, to], init),
             bias: Some(self.uniform([to], (from as f64).sqrt().recip())),
         }
-    }
-
-    pub(crate) fn norm(&self, channels: usize) -> BatchNorm {
-        BatchNorm::new(channels, self.device)
     }
 }
 
@@ -158,52 +161,39 @@ impl Conv {
     }
 }
 
-/// [N, channels, height, width] to the mean over height and width, [N, channels].
-pub(crate) fn global_average(input: Tensor<4>) -> Tensor<2> {
-    input.flatten::<3>(2, 3).mean_dim(2).squeeze_dim(2)
+/// A convolution and the batch normalisation after it, where there is one.
+#[derive(Module, Debug)]
+pub(crate) struct ConvNorm {
+    pub(crate) conv: Conv,
+    pub(crate) norm: Option<BatchNorm>,
 }
 
-/// The largest of each window.
-pub(crate) fn max_pool(input: Tensor<4>, side: usize, stride: usize, padding: usize) -> Tensor<4> {
-    let options = MaxPoolOptions::new([side; 2])
-        .with_stride([stride; 2])
-        .with_padding([padding; 2]);
-    max_pool2d(input, options)
-}
+impl ConvNorm {
+    pub(crate) fn forward(&self, input: Tensor<4>, mode: Mode<'_>) -> Tensor<4> {
+        let output = self.conv.forward(input);
+        match &self.norm {
+            Some(norm) => norm.forward(output, mode),
+            None => output,
+        }
+    }
 
-/// Every other pixel of every other line, from the first.
-pub(crate) fn subsample(input: Tensor<4>) -> Tensor<4> {
-    avg_pool2d(input, AvgPoolOptions::new([1; 2]).with_stride([2; 2]))
-}
-
-/// A convolution with its normalisation; a folded one has none.
-pub(crate) fn conv_norm(
-    conv: &Conv,
-    norm: &Option<BatchNorm>,
-    input: Tensor<4>,
-    mode: Mode<'_>,
-) -> Tensor<4> {
-    let output = conv.forward(input);
-    match norm {
-        Some(norm) => norm.forward(output, mode),
-        None => output,
+    /// Folds the normalisation, as evaluation mode applies it, into the convolution.
+    pub(crate) fn folded(&self) -> Conv {
+        let mut conv = self.conv.clone();
+        let Some(norm) = &self.norm else { return conv };
+        let (scale, shift) = norm.affine();
+        let weight = conv.weight.val().without_autodiff();
+        let bias = match &conv.bias {
+            Some(bias) => bias.val().without_autodiff() * scale.clone() + shift,
+            None => shift,
+        };
+        conv.weight = Param::from_tensor(weight * scale.reshape([-1, 1, 1, 1]));
+        conv.bias = Some(Param::from_tensor(bias));
+        conv
     }
 }
 
-/// Moves a normalisation, as evaluation mode applies it, into the convolution before it.
-pub(crate) fn fold(conv: &mut Conv, norm: &mut Option<BatchNorm>) {
-    let Some(norm) = norm.take() else { return };
-    let (scale, shift) = norm.affine();
-    let weight = conv.weight.val().without_autodiff();
-    let bias = match &conv.bias {
-        Some(bias) => bias.val().without_autodiff() * scale.clone() + shift,
-        None => shift,
-    };
-    conv.weight = Param::from_tensor(weight * scale.reshape([-1, 1, 1, 1]));
-    conv.bias = Some(Param::from_tensor(bias));
-}
-
-/// Uniform in ±1, the same in every run.
+/// Draws images from U(−1, 1), the same in every run.
 #[cfg(test)]
 pub(crate) fn test_images(shape: [usize; 4]) -> Tensor<4> {
     Draw::new(9, &Device::flex()).uniform(shape, 1.0).val()

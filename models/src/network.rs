@@ -25,12 +25,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::layers::Draw;
 use crate::norm::{MOMENTUM, Mode, Statistics};
+use crate::ops::{Forward, Ops};
 use crate::params;
-use crate::resnet::{CifarResNet, ResNet};
+use crate::resnet::{Plan, ResNet};
 use crate::small_cnn::SmallCnn;
 use crate::vgg::Vgg;
 
-/// The architectures.
+/// An architecture that is known here by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Architecture {
     /// Two convolutions and a hidden layer.
@@ -51,7 +52,7 @@ pub enum Architecture {
 }
 
 impl Architecture {
-    /// All of them.
+    /// All architectures.
     pub const ALL: [Self; 5] = [
         Self::SmallCnn,
         Self::ResNet18,
@@ -60,7 +61,7 @@ impl Architecture {
         Self::Vgg16Bn,
     ];
 
-    /// The name, as in configurations.
+    /// Returns the name, as in configurations.
     pub const fn name(self) -> &'static str {
         match self {
             Self::SmallCnn => "small-cnn",
@@ -71,12 +72,13 @@ impl Architecture {
         }
     }
 
-    /// Channels of the first convolution where a configuration does not say.
+    /// Returns the channels of the first convolution where a configuration does not say.
     pub const fn default_width(self) -> usize {
         match self {
             Self::SmallCnn => SmallCnn::WIDTH,
-            Self::ResNet18 | Self::ResNet34 => ResNet::WIDTH,
-            Self::ResNet20 => CifarResNet::WIDTH,
+            Self::ResNet18 => Plan::RESNET18.width,
+            Self::ResNet34 => Plan::RESNET34.width,
+            Self::ResNet20 => Plan::RESNET20.width,
             Self::Vgg16Bn => Vgg::WIDTH,
         }
     }
@@ -115,9 +117,9 @@ impl ConfigError {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct NetworkConfig {
-    /// Which one.
+    /// The kind of network.
     pub architecture: Architecture,
-    /// C, the outputs of the head.
+    /// The number of classes C, the outputs of the head.
     pub classes: usize,
     /// Channels, height and width of the images.
     pub image: [usize; 3],
@@ -130,7 +132,7 @@ pub struct NetworkConfig {
 }
 
 impl NetworkConfig {
-    /// The published sizes.
+    /// Returns a configuration of the published sizes.
     pub fn new(architecture: Architecture, classes: usize, image: [usize; 3]) -> Self {
         Self {
             architecture,
@@ -141,7 +143,7 @@ impl NetworkConfig {
         }
     }
 
-    /// With another width.
+    /// Sets the channels of the first convolution.
     pub fn with_width(self, width: usize) -> Self {
         Self {
             width: Some(width),
@@ -149,7 +151,7 @@ impl NetworkConfig {
         }
     }
 
-    /// With or without batch normalisation in the small CNN.
+    /// Sets whether the small CNN has batch normalisation.
     pub fn with_norm(self, norm: bool) -> Self {
         Self { norm, ..self }
     }
@@ -158,18 +160,19 @@ impl NetworkConfig {
         self.width.unwrap_or(self.architecture.default_width())
     }
 
-    /// D, the columns of the feature rows.
+    /// Returns D, the columns of the feature rows.
     pub fn features(&self) -> usize {
         let width = self.resolved_width();
         match self.architecture {
             Architecture::SmallCnn => SmallCnn::FEATURES,
-            Architecture::ResNet18 | Architecture::ResNet34 => ResNet::features_of(width),
-            Architecture::ResNet20 => CifarResNet::features_of(width),
+            Architecture::ResNet18 => Plan::RESNET18.features(width),
+            Architecture::ResNet34 => Plan::RESNET34.features(width),
+            Architecture::ResNet20 => Plan::RESNET20.features(width),
             Architecture::Vgg16Bn => Vgg::features_of(width),
         }
     }
 
-    /// Whether there is such a network.
+    /// Checks that there is such a network.
     ///
     /// # Errors
     /// If the architecture cannot take the images, or if a size is zero or beyond reason.
@@ -219,7 +222,7 @@ impl NetworkConfig {
         fault(format!("{size}; expected {expected}"))
     }
 
-    /// A network with weights drawn from `seed`: the same on every device.
+    /// Draws a network from `seed`: the same weights on every device.
     ///
     /// # Errors
     /// As [`check`](Self::check).
@@ -227,22 +230,17 @@ impl NetworkConfig {
         self.check()?;
         let draw = &mut Draw::new(seed, device);
         let (width, channels) = (self.resolved_width(), self.image[0]);
+        let resnet = |draw: &mut Draw<'_>, plan: &Plan| {
+            ResNet::new(draw, plan, self.image, width, self.classes)
+        };
         Ok(match self.architecture {
             Architecture::SmallCnn => {
                 let net = SmallCnn::new(draw, self.image, width, self.norm, self.classes);
                 Network::SmallCnn(net)
             }
-            Architecture::ResNet18 | Architecture::ResNet34 => {
-                let blocks = match self.architecture {
-                    Architecture::ResNet18 => ResNet::BLOCKS_18,
-                    _ => ResNet::BLOCKS_34,
-                };
-                let net = ResNet::new(draw, self.image, width, blocks, self.classes);
-                Network::ResNet(net)
-            }
-            Architecture::ResNet20 => {
-                Network::CifarResNet(CifarResNet::new(draw, channels, width, self.classes))
-            }
+            Architecture::ResNet18 => Network::ResNet(resnet(draw, &Plan::RESNET18)),
+            Architecture::ResNet34 => Network::ResNet(resnet(draw, &Plan::RESNET34)),
+            Architecture::ResNet20 => Network::CifarResNet(resnet(draw, &Plan::RESNET20)),
             Architecture::Vgg16Bn => Network::Vgg(Vgg::new(draw, channels, width, self.classes)),
         })
     }
@@ -253,13 +251,13 @@ impl NetworkConfig {
 #[allow(clippy::large_enum_variant)]
 #[derive(Module, Debug)]
 pub enum Network {
-    /// See [`SmallCnn`].
+    /// Two convolutions and a hidden layer; see [`SmallCnn`].
     SmallCnn(SmallCnn),
-    /// See [`ResNet`].
+    /// A [`ResNet`] of torchvision's.
     ResNet(ResNet),
-    /// See [`CifarResNet`].
-    CifarResNet(CifarResNet),
-    /// See [`Vgg`].
+    /// A [`ResNet`] for CIFAR, whose shortcuts have no weights.
+    CifarResNet(ResNet),
+    /// VGG-16 with batch normalisation; see [`Vgg`].
     Vgg(Vgg),
 }
 
@@ -276,22 +274,31 @@ macro_rules! each {
 }
 
 impl Network {
-    /// Feature rows [N, D] of images [N, channels, height, width].
+    /// Describes the network below its head to whoever carries its operations out.
+    pub(crate) fn layers<O: Ops>(&self, ops: &mut O, images: O::Value) -> O::Rows {
+        each!(self, net => net.layers(ops, images))
+    }
+
+    /// Computes feature rows [N, D] of images [N, channels, height, width] with burn, on any device.
+    ///
+    /// burn's autodiff goes back through it. On the processor, [`features_on`](Self::features_on) is the fast way to
+    /// train and [`folded`](Self::folded) the fast way to extract features.
     pub fn features(&self, images: Tensor<4>, mode: Mode<'_>) -> Tensor<2> {
-        each!(self, net => net.features(images, mode))
+        self.layers(&mut Forward::Own(mode), images)
     }
 
-    /// The linear layer from features to logits.
+    /// Returns the linear layer from features to logits.
     pub fn head(&self) -> &Linear {
-        each!(self, net => net.head())
+        each!(self, net => &net.head)
     }
 
-    /// Logits [N, C].
+    /// Computes logits [N, C] of images [N, channels, height, width] with burn, on any device: the head on the
+    /// [`features`](Self::features).
     pub fn forward(&self, images: Tensor<4>, mode: Mode<'_>) -> Tensor<2> {
-        each!(self, net => net.forward(images, mode))
+        self.head().forward(self.features(images, mode))
     }
 
-    /// The network after a training pass that saw `statistics`.
+    /// Moves the running statistics of batch normalisation towards those that a training pass saw.
     pub fn with_statistics(self, statistics: Statistics) -> Self {
         let seen = statistics.take();
         if seen.is_empty() {
@@ -303,12 +310,6 @@ impl Network {
             .map(|(old, new)| old * (1.0 - MOMENTUM) + new * MOMENTUM)
             .collect();
         params::with_buffers(self, running)
-    }
-
-    /// The same function as this network in evaluation mode, with the normalisations moved into the convolutions.
-    pub(crate) fn fold(mut self) -> Self {
-        each!(&mut self, net => net.fold());
-        self
     }
 }
 

@@ -16,12 +16,12 @@ pub(crate) const EPSILON: f64 = 1e-5;
 /// Share of the newest batch in the running statistics, as in PyTorch.
 pub(crate) const MOMENTUM: f64 = 0.1;
 
-/// Whose statistics normalise a batch.
+/// The statistics that batch normalisation uses: running ones or the batch's own.
 #[derive(Clone, Copy, Debug)]
 pub enum Mode<'a> {
-    /// The running ones, which stay as they are.
+    /// Evaluation: the running statistics, which stay as they are.
     Eval,
-    /// The batch's own, which are also noted down.
+    /// Training: the batch's own, which are also noted down.
     Train(&'a Statistics),
 }
 
@@ -41,7 +41,7 @@ impl Statistics {
     }
 }
 
-/// Normalises each channel over batch, height and width.
+/// Batch normalisation of each channel over batch, height and width.
 #[derive(Module, Debug)]
 pub struct BatchNorm {
     weight: Param<Tensor<1>>,
@@ -51,7 +51,7 @@ pub struct BatchNorm {
 }
 
 impl BatchNorm {
-    /// A layer that leaves normalised input as it is.
+    /// Returns a layer that leaves normalised input as it is.
     pub fn new(channels: usize, device: &Device) -> Self {
         let buffer = |tensor: Tensor<1>| Param::from_tensor(tensor).set_require_grad(false);
         Self {
@@ -62,7 +62,7 @@ impl BatchNorm {
         }
     }
 
-    /// Input and output are [N, channels, height, width].
+    /// Normalises a batch [N, channels, height, width].
     pub fn forward(&self, input: Tensor<4>, mode: Mode<'_>) -> Tensor<4> {
         let (gamma, beta) = (self.weight.val(), self.bias.val());
         match mode {
@@ -86,7 +86,7 @@ impl BatchNorm {
         }
     }
 
-    /// Per channel, the factor and the offset that evaluation mode applies: x ↦ scale·x + shift.
+    /// Returns the factor and the offset that evaluation mode applies to each channel: x ↦ scale·x + shift.
     pub(crate) fn affine(&self) -> (Tensor<1>, Tensor<1>) {
         let value = |param: &Param<Tensor<1>>| param.val().without_autodiff();
         let scale = value(&self.weight) / (value(&self.running_var) + EPSILON).sqrt();

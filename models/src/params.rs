@@ -54,7 +54,7 @@ impl Each for Weights {
     }
 }
 
-/// Every trainable parameter, flat.
+/// Returns every trainable parameter, flat.
 pub fn weights<M: Module>(module: &M) -> Vec<Tensor<1>> {
     visit(module, Weights(Vec::new())).0
 }
@@ -78,7 +78,7 @@ impl Each for Collect<'_> {
     }
 }
 
-/// The gradient of every trainable parameter, flat; zero where the loss does not depend on one.
+/// Returns the gradient of every trainable parameter, flat; zero where the loss does not depend on one.
 pub fn gradients<M: Module>(module: &M, gradients: &Gradients) -> Vec<Tensor<1>> {
     visit(
         module,
@@ -135,7 +135,7 @@ fn replace<M: Module>(module: M, values: Vec<Tensor<1>>, buffers: bool) -> M {
     module
 }
 
-/// The module with other weights, in the order of [`weights`].
+/// Replaces the weights of a module, in the order of [`weights`].
 ///
 /// # Panics
 /// If there is not one vector a parameter, of its size.
@@ -153,12 +153,12 @@ impl Each for Buffers {
     }
 }
 
-/// The running statistics, in the order of the layers.
+/// Returns the running statistics, in the order of the layers.
 pub fn buffers<M: Module>(module: &M) -> Vec<Tensor<1>> {
     visit(module, Buffers(Vec::new())).0
 }
 
-/// The module with other running statistics, in the order of [`buffers`].
+/// Replaces the running statistics of a module, in the order of [`buffers`].
 ///
 /// # Panics
 /// If there is not one vector a buffer, of its size.

@@ -2,35 +2,31 @@
 //!
 //! Two 3×3 convolutions, each with ReLU and 2×2 max pooling, a hidden layer whose ReLU output is the feature row, and
 //! the head. Small enough to train on a laptop's processor in seconds, large enough to memorise a few thousand images.
-//! The channels are w and 2w and the feature row has 8w entries; w is 16 unless the configuration says otherwise. With
-//! `norm` there is batch normalisation between each convolution and its ReLU.
+//! The channels are w and 2w, w being 16 unless the configuration says otherwise, and the feature row has 128 entries.
+//! With `norm` there is batch normalisation between each convolution and its ReLU.
 
 use burn::module::Module;
 use burn::nn::Linear;
-use burn::tensor::Tensor;
-use burn::tensor::activation::relu;
 
-use crate::layers::{Conv, Draw, Init, Kernel, conv_norm, fold, max_pool};
-use crate::norm::{BatchNorm, Mode};
+use crate::layers::{ConvNorm, Draw, Init, Kernel};
+use crate::ops::{Ops, Pooling};
 
-/// The network. Its fields have the names of the tensors in a checkpoint.
+/// The small convolutional network: two convolutions and a hidden layer below the head.
 #[derive(Module, Debug)]
 pub struct SmallCnn {
-    pub(crate) conv1: Conv,
-    pub(crate) bn1: Option<BatchNorm>,
-    pub(crate) conv2: Conv,
-    pub(crate) bn2: Option<BatchNorm>,
+    pub(crate) conv1: ConvNorm,
+    pub(crate) conv2: ConvNorm,
     pub(crate) fc1: Linear,
-    pub(crate) fc2: Linear,
+    pub(crate) head: Linear,
 }
 
 impl SmallCnn {
     pub(crate) const WIDTH: usize = 16;
 
-    /// D.
+    /// D, the length of a feature row.
     pub(crate) const FEATURES: usize = 128;
 
-    /// Height and width of the images must be multiples of 4.
+    /// Draws a network. Height and width of the images must be multiples of 4.
     pub(crate) fn new(
         draw: &mut Draw<'_>,
         image: [usize; 3],
@@ -40,46 +36,34 @@ impl SmallCnn {
     ) -> Self {
         let [channels, height, across] = image;
         let kernel = Kernel::three(1, Init::Uniform).with_bias();
-        let features = Self::FEATURES;
+        let mut conv = |from, to| {
+            let mut layer = draw.conv_norm(from, to, kernel);
+            if !norm {
+                layer.norm = None;
+            }
+            layer
+        };
+        let conv1 = conv(channels, width);
+        let conv2 = conv(width, 2 * width);
+        let flat = 2 * width * (height / 4) * (across / 4);
         Self {
-            conv1: draw.conv(channels, width, kernel),
-            bn1: norm.then(|| draw.norm(width)),
-            conv2: draw.conv(width, 2 * width, kernel),
-            bn2: norm.then(|| draw.norm(2 * width)),
-            fc1: draw.linear(
-                2 * width * (height / 4) * (across / 4),
-                features,
-                Init::Uniform,
-            ),
-            fc2: draw.linear(features, classes, Init::Uniform),
+            conv1,
+            conv2,
+            fc1: draw.linear(flat, Self::FEATURES, Init::Uniform),
+            head: draw.linear(Self::FEATURES, classes, Init::Uniform),
         }
     }
 
-    /// Feature rows [N, D] of images [N, channels, height, width].
-    pub fn features(&self, images: Tensor<4>, mode: Mode<'_>) -> Tensor<2> {
-        let x = relu(conv_norm(&self.conv1, &self.bn1, images, mode));
-        let x = relu(conv_norm(
-            &self.conv2,
-            &self.bn2,
-            max_pool(x, 2, 2, 0),
-            mode,
-        ));
-        let x = max_pool(x, 2, 2, 0).flatten(1, 3);
-        relu(self.fc1.forward(x))
-    }
-
-    /// The linear layer from features to logits.
-    pub fn head(&self) -> &Linear {
-        &self.fc2
-    }
-
-    /// Logits [N, C].
-    pub fn forward(&self, images: Tensor<4>, mode: Mode<'_>) -> Tensor<2> {
-        self.head().forward(self.features(images, mode))
-    }
-
-    pub(crate) fn fold(&mut self) {
-        fold(&mut self.conv1, &mut self.bn1);
-        fold(&mut self.conv2, &mut self.bn2);
+    /// Describes the network below its head.
+    pub(crate) fn layers<O: Ops>(&self, ops: &mut O, images: O::Value) -> O::Rows {
+        let mut x = images;
+        for layer in [&self.conv1, &self.conv2] {
+            x = ops.conv(x, layer);
+            x = ops.relu(x);
+            x = ops.max_pool(x, Pooling::HALVE);
+        }
+        x = ops.linear(x, &self.fc1);
+        x = ops.relu(x);
+        ops.rows(x)
     }
 }

@@ -1,4 +1,4 @@
-//! What a checkpoint holds of a network: named arrays, in PyTorch's names and layout.
+//! State dictionaries: what a checkpoint holds of a network, named arrays in PyTorch's names and layout.
 //!
 //! [`Network::state`] takes a network apart and [`Network::load`] puts one together. Names and shapes are those of the
 //! published PyTorch networks: a linear weight is [out, in] here and [in, out] inside burn. Loading also understands the
@@ -28,17 +28,17 @@ use burn::tensor::{Tensor, TensorData};
 
 use crate::network::{Architecture, ConfigError, Network, NetworkConfig};
 use crate::params::in_place_of;
-use crate::resnet::ResNet;
+use crate::resnet::{Plan, ResNet};
 use crate::vgg;
 
-/// One array of a [`StateDict`].
+/// One named array of a [`StateDict`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct StateTensor {
-    /// As in PyTorch.
+    /// The name that the published PyTorch network gives it.
     pub name: String,
-    /// As in PyTorch.
+    /// The shape in PyTorch's layout.
     pub shape: Vec<usize>,
-    /// Row-major.
+    /// The elements in row-major order.
     pub values: Vec<f32>,
 }
 
@@ -47,12 +47,12 @@ pub struct StateTensor {
 pub struct StateDict(Vec<StateTensor>);
 
 impl StateDict {
-    /// None.
+    /// Returns a state without arrays.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds one.
+    /// Adds an array at the end.
     ///
     /// # Panics
     /// If the shape does not have as many elements as there are values.
@@ -70,22 +70,22 @@ impl StateDict {
         });
     }
 
-    /// The array of this name.
+    /// Returns the array of this name.
     pub fn get(&self, name: &str) -> Option<&StateTensor> {
         self.0.iter().find(|tensor| tensor.name == name)
     }
 
-    /// All of them.
+    /// Iterates over the arrays in the order of the network.
     pub fn iter(&self) -> impl Iterator<Item = &StateTensor> {
         self.0.iter()
     }
 
-    /// How many there are.
+    /// Returns the number of arrays.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// True when there are none.
+    /// Returns whether there are no arrays.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -149,34 +149,56 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-/// The PyTorch name of a parameter, from its path through the modules.
-fn published_name(path: &[String]) -> String {
+/// Returns the published name of a parameter from its path through the modules, whose names are the published ones but
+/// for what is said here.
+fn published_name(network: &Network, path: &[String]) -> String {
     // The first is the variant of the enum.
-    let mut parts: Vec<String> = path.iter().skip(1).cloned().collect();
-    for i in 1..parts.len() {
-        let second = match parts[i].as_str() {
-            "conv" => 0,
-            "norm" => 1,
-            _ => continue,
-        };
-        if parts[i - 1] == "downsample" {
-            parts[i] = second.to_string();
-        } else if let Ok(unit) = parts[i - 1].parse::<usize>() {
-            // A convolution of VGG and its normalisation are numbered along with what has no weights.
-            let number = vgg::layout().nth(unit).map_or(0, |(number, _)| number);
-            parts[i - 1] = (number + second).to_string();
-            parts.remove(i);
-            break;
+    let mut path = path.iter().skip(1).map(String::as_str);
+    let mut name: Vec<String> = Vec::new();
+    while let Some(part) = path.next() {
+        match part {
+            "head" => name.push(head_name(network).to_owned()),
+            "layers" => {
+                let stage = path.next().and_then(|stage| stage.parse().ok());
+                name.push(format!("layer{}", stage.unwrap_or(0_usize) + 1));
+            }
+            // The parts of a convolution with its normalisation.
+            "conv" | "norm" => {
+                let is_norm = part == "norm";
+                let own = name.pop().unwrap_or_default();
+                if own == "downsample" {
+                    name.extend([own, usize::from(is_norm).to_string()]);
+                } else if let Ok(unit) = own.parse() {
+                    // VGG numbers them along with what has no weights.
+                    let number = vgg::layout().nth(unit).map_or(0, |(number, _)| number);
+                    name.push((number + usize::from(is_norm)).to_string());
+                } else if is_norm {
+                    name.push(own.replace("conv", "bn"));
+                } else {
+                    name.push(own);
+                }
+            }
+            part => name.push(part.to_owned()),
         }
     }
-    parts.join(".")
+    name.join(".")
+}
+
+/// Returns the published name of the head.
+fn head_name(network: &Network) -> &'static str {
+    match network {
+        Network::SmallCnn(_) => "fc2",
+        Network::ResNet(_) => "fc",
+        Network::CifarResNet(_) => "linear",
+        Network::Vgg(_) => "classifier",
+    }
 }
 
 /// What is put before every name by wrappers.
 const WRAPPERS: [&str; 4] = ["module.", "_orig_mod.", "model.", "net."];
 const COUNTER: &str = "num_batches_tracked";
 
-/// The names without what all of them begin with, and without counters.
+/// Returns the arrays with their names, without what all names begin with and without counters.
 fn unwrapped(state: &StateDict) -> Vec<(&str, &StateTensor)> {
     let mut named: Vec<(&str, &StateTensor)> = state
         .iter()
@@ -198,27 +220,25 @@ fn unwrapped(state: &StateDict) -> Vec<(&str, &StateTensor)> {
     named
 }
 
-/// Names of the same tensor in other versions of the network.
+/// Returns the name here of a tensor that may be from another version of the network.
 fn renamed(network: &Network, name: &str) -> String {
-    let head = match network {
-        Network::SmallCnn(_) => return name.to_owned(),
-        Network::ResNet(_) => "fc",
-        Network::CifarResNet(_) => "linear",
-        Network::Vgg(_) => "classifier",
-    };
+    if let Network::SmallCnn(_) = network {
+        return name.to_owned();
+    }
     match name.split_once('.') {
         // pytorch-cifar says `linear` where torchvision says `fc`.
-        Some(("fc" | "linear", rest)) => format!("{head}.{rest}"),
+        Some(("fc" | "linear", rest)) => format!("{}.{rest}", head_name(network)),
         _ => name.replace(".shortcut.", ".downsample."),
     }
 }
 
-struct Take {
+struct Take<'a> {
+    network: &'a Network,
     path: Vec<String>,
     state: StateDict,
 }
 
-impl ModuleVisitor for Take {
+impl ModuleVisitor for Take<'_> {
     fn enter_module(&mut self, name: &str, _: &str) {
         self.path.push(name.to_string());
     }
@@ -235,16 +255,18 @@ impl ModuleVisitor for Take {
         let shape = tensor.dims().to_vec();
         let values = tensor.into_data().convert::<f32>();
         let values = values.try_into_vec().expect("the data was just made f32");
-        self.state.push(published_name(&self.path), shape, values);
+        let name = published_name(self.network, &self.path);
+        self.state.push(name, shape, values);
     }
 }
 
-struct Shapes {
+struct Shapes<'a> {
+    network: &'a Network,
     path: Vec<String>,
     shapes: Vec<(String, Vec<usize>)>,
 }
 
-impl ModuleVisitor for Shapes {
+impl ModuleVisitor for Shapes<'_> {
     fn enter_module(&mut self, name: &str, _: &str) {
         self.path.push(name.to_string());
     }
@@ -258,7 +280,8 @@ impl ModuleVisitor for Shapes {
         if D == 2 {
             shape.reverse();
         }
-        self.shapes.push((published_name(&self.path), shape));
+        let name = published_name(self.network, &self.path);
+        self.shapes.push((name, shape));
     }
 }
 
@@ -281,7 +304,7 @@ impl ModuleMapper for Put<'_> {
     }
 }
 
-/// Of a row-major matrix.
+/// Transposes a row-major matrix.
 fn transposed(values: &[f32], rows: usize, cols: usize) -> Vec<f32> {
     (0..cols)
         .flat_map(|j| (0..rows).map(move |i| values[i * cols + j]))
@@ -289,9 +312,10 @@ fn transposed(values: &[f32], rows: usize, cols: usize) -> Vec<f32> {
 }
 
 impl Network {
-    /// The weights and the running statistics.
+    /// Copies the weights and the running statistics out.
     pub fn state(&self) -> StateDict {
         let mut take = Take {
+            network: self,
             path: Vec::new(),
             state: StateDict::new(),
         };
@@ -299,12 +323,13 @@ impl Network {
         take.state
     }
 
-    /// This network with the weights and the running statistics of a checkpoint, on the same device.
+    /// Replaces the weights and the running statistics by those of a checkpoint, on the same device.
     ///
     /// # Errors
     /// If a tensor is missing, superfluous or of another shape.
     pub fn load(self, state: &StateDict) -> Result<Self, LoadError> {
         let mut shapes = Shapes {
+            network: &self,
             path: Vec::new(),
             shapes: Vec::new(),
         };
@@ -339,7 +364,7 @@ impl Network {
 }
 
 impl NetworkConfig {
-    /// The configuration that a checkpoint is of, from the names and shapes of its tensors.
+    /// Finds out the configuration that a checkpoint is of from the names and shapes of its tensors.
     ///
     /// Loading then checks every one of them. The height and width of the images are in the tensors of the small CNN
     /// only, and there as their product, so that a square is assumed; for the others they are the usual ones, 32×32, or
@@ -358,28 +383,23 @@ impl NetworkConfig {
                 .take_while(|i| named.contains_key(format!("{stage}.{i}.conv1.weight").as_str()))
                 .count()
         };
-        let stages = ["layer1", "layer2", "layer3", "layer4"].map(blocks);
+        let stages: Vec<usize> = ["layer1", "layer2", "layer3", "layer4"]
+            .map(blocks)
+            .into_iter()
+            .take_while(|&count| count > 0)
+            .collect();
         let unknown =
             || ConfigError::new("the tensors are not those of an architecture known here");
 
-        let (architecture, stem, head) = if stages == ResNet::BLOCKS_18 {
-            (
-                Architecture::ResNet18,
-                "conv1.weight",
-                &["fc.weight", "linear.weight"][..],
-            )
-        } else if stages == ResNet::BLOCKS_34 {
-            (
-                Architecture::ResNet34,
-                "conv1.weight",
-                &["fc.weight", "linear.weight"][..],
-            )
-        } else if stages == [3, 3, 3, 0] {
-            (
-                Architecture::ResNet20,
-                "conv1.weight",
-                &["fc.weight", "linear.weight"][..],
-            )
+        let residual = [
+            (Architecture::ResNet18, Plan::RESNET18),
+            (Architecture::ResNet34, Plan::RESNET34),
+            (Architecture::ResNet20, Plan::RESNET20),
+        ];
+        let residual = residual.iter().find(|(_, plan)| stages == plan.blocks);
+        let (architecture, stem, head) = if let Some((architecture, _)) = residual {
+            let heads = &["fc.weight", "linear.weight"][..];
+            (*architecture, "conv1.weight", heads)
         } else if named.contains_key("features.0.weight") {
             let heads = &["classifier.weight", "fc.weight", "linear.weight"][..];
             (Architecture::Vgg16Bn, "features.0.weight", heads)

@@ -7,30 +7,21 @@
 
 use burn::module::Module;
 use burn::nn::Linear;
-use burn::tensor::Tensor;
-use burn::tensor::activation::relu;
 
-use crate::layers::{Conv, Draw, Init, Kernel, conv_norm, fold, global_average, max_pool};
-use crate::norm::{BatchNorm, Mode};
+use crate::layers::{ConvNorm, Draw, Init, Kernel};
+use crate::ops::{Ops, Pooling};
 
 /// Convolutions of each stage and their channels in units of the width. A pooling ends a stage.
 const STAGES: [(usize, usize); 5] = [(2, 1), (2, 2), (3, 4), (3, 8), (3, 8)];
 
-/// A convolution with its normalisation.
-#[derive(Module, Debug)]
-pub(crate) struct Unit {
-    pub(crate) conv: Conv,
-    pub(crate) norm: Option<BatchNorm>,
-}
-
-/// The network.
+/// VGG-16 with batch normalisation and one linear layer.
 #[derive(Module, Debug)]
 pub struct Vgg {
-    pub(crate) features: Vec<Unit>,
-    pub(crate) classifier: Linear,
+    pub(crate) features: Vec<ConvNorm>,
+    pub(crate) head: Linear,
 }
 
-/// For each convolution, its number in `features` and whether a pooling follows it.
+/// Returns, for each convolution, its number in `features` of the published network and whether a pooling follows it.
 pub(crate) fn layout() -> impl Iterator<Item = (usize, bool)> {
     let mut next = 0;
     STAGES
@@ -46,58 +37,42 @@ pub(crate) fn layout() -> impl Iterator<Item = (usize, bool)> {
 
 impl Vgg {
     pub(crate) const WIDTH: usize = 64;
-    /// Five poolings must leave something.
+    /// The least height and width: five poolings must leave something.
     pub(crate) const SMALLEST: usize = 32;
 
-    /// D for a width.
+    /// Returns D, the length of a feature row, for a width.
     pub(crate) const fn features_of(width: usize) -> usize {
         8 * width
     }
 
+    /// Draws a network.
     pub(crate) fn new(draw: &mut Draw<'_>, channels: usize, width: usize, classes: usize) -> Self {
+        let kernel = Kernel::three(1, Init::Uniform).with_bias();
         let mut from = channels;
         let mut features = Vec::new();
         for (count, factor) in STAGES {
             for _ in 0..count {
                 let to = factor * width;
-                features.push(Unit {
-                    conv: draw.conv(from, to, Kernel::three(1, Init::Uniform).with_bias()),
-                    norm: Some(draw.norm(to)),
-                });
+                features.push(draw.conv_norm(from, to, kernel));
                 from = to;
             }
         }
         Self {
             features,
-            classifier: draw.linear(Self::features_of(width), classes, Init::Uniform),
+            head: draw.linear(Self::features_of(width), classes, Init::Uniform),
         }
     }
 
-    /// Feature rows [N, D] of images [N, channels, height, width].
-    pub fn features(&self, images: Tensor<4>, mode: Mode<'_>) -> Tensor<2> {
+    /// Describes the network below its head.
+    pub(crate) fn layers<O: Ops>(&self, ops: &mut O, images: O::Value) -> O::Rows {
         let mut x = images;
-        for (Unit { conv, norm }, (_, pooled)) in self.features.iter().zip(layout()) {
-            x = relu(conv_norm(conv, norm, x, mode));
+        for (layer, (_, pooled)) in self.features.iter().zip(layout()) {
+            x = ops.conv(x, layer);
+            x = ops.relu(x);
             if pooled {
-                x = max_pool(x, 2, 2, 0);
+                x = ops.max_pool(x, Pooling::HALVE);
             }
         }
-        global_average(x)
-    }
-
-    /// The linear layer from features to logits.
-    pub fn head(&self) -> &Linear {
-        &self.classifier
-    }
-
-    /// Logits [N, C].
-    pub fn forward(&self, images: Tensor<4>, mode: Mode<'_>) -> Tensor<2> {
-        self.head().forward(self.features(images, mode))
-    }
-
-    pub(crate) fn fold(&mut self) {
-        for Unit { conv, norm } in &mut self.features {
-            fold(conv, norm);
-        }
+        ops.average(x)
     }
 }

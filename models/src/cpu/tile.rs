@@ -1,8 +1,8 @@
-//! The register tile of the convolutions on the processor, and the choice of instruction set.
+//! The GEMM micro-kernels of the convolutions: a register tile of six pixels times sixteen output channels.
 //!
-//! [`Kernel::tile`] computes sixteen output channels of six pixels. Each of its 96 sums is one chain of fused
-//! multiply-adds over the window, row by row, in order. The vector width only decides how many chains run side by side,
-//! so every instruction set gives the same bytes.
+//! [`Kernel::tile`] multiplies six windows of the input with packed weights; [`Kernel::outer`] adds up the outer products
+//! that make a weight gradient. Each of the 96 sums of a tile is one chain of fused multiply-adds in a fixed order. The
+//! vector width only decides how many chains run side by side, so every instruction set gives the same bytes.
 
 /// Pixels of a tile.
 pub(crate) const PIXELS: usize = 6;
@@ -20,7 +20,7 @@ pub(crate) struct Window {
     pub(crate) run: usize,
 }
 
-/// What each pixel of a tile sees in one row. Not `array::map`, which is not always inlined.
+/// Returns what each pixel of a tile sees in one row. Not `array::map`, which is not always inlined.
 #[inline(always)]
 fn lines(input: &[f32], starts: [usize; PIXELS], offset: usize, run: usize) -> [&[f32]; PIXELS] {
     let mut lines: [&[f32]; PIXELS] = [&[]; PIXELS];
@@ -30,55 +30,18 @@ fn lines(input: &[f32], starts: [usize; PIXELS], offset: usize, run: usize) -> [
     lines
 }
 
-/// A way to compute a tile on this processor.
+/// The micro-kernels of an instruction set.
 pub(crate) trait Kernel: Copy {
-    /// Σ input[starts[i] + row·row_stride + k] · weight[row][k][j] over rows and k, for all pixels i and channels j.
+    /// Returns Σ input[starts[i] + row·row_stride + k] · weight[row][k][j] over rows and k, for all pixels i and channels j.
     fn tile(self, input: &[f32], starts: [usize; PIXELS], window: Window, weight: &[f32]) -> Tile;
 
     /// Adds Σ_p left[p·left_step + i] · right[p·right_step + j] over p < count to every sum (i, j).
     fn outer(self, left: (&[f32], usize), right: (&[f32], usize), count: usize, sums: &mut Tile);
 }
 
-/// A piece of work that is compiled once for each instruction set.
-pub(crate) trait Work {
-    /// What it yields.
-    type Output;
-    /// Does it. Implementations are `#[inline(always)]`, so that the tile is inlined under its instruction set.
-    fn run<K: Kernel>(self, kernel: K) -> Self::Output;
-}
-
-/// The instruction set in use.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Isa {
-    /// AVX2 and FMA.
-    #[cfg(target_arch = "x86_64")]
-    Avx2(pulp::x86::V3),
-    /// Whatever the compiler makes of plain code; fast where the target has fused multiply-add by default (aarch64).
-    Portable,
-}
-
-impl Isa {
-    /// The best one that this processor has.
-    pub(crate) fn detect() -> Self {
-        #[cfg(target_arch = "x86_64")]
-        if let Some(simd) = pulp::x86::V3::try_new() {
-            return Self::Avx2(simd);
-        }
-        Self::Portable
-    }
-
-    /// Runs a piece of work with it.
-    pub(crate) fn run<W: Work>(self, work: W) -> W::Output {
-        match self {
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx2(simd) => simd.vectorize(Avx2Work { simd, work }),
-            Self::Portable => work.run(PortableKernel),
-        }
-    }
-}
-
+/// Micro-kernels in plain code.
 #[derive(Clone, Copy)]
-struct PortableKernel;
+pub(crate) struct PortableKernel;
 
 impl Kernel for PortableKernel {
     #[inline(always)]
@@ -121,26 +84,11 @@ impl Kernel for PortableKernel {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-struct Avx2Work<W> {
-    simd: pulp::x86::V3,
-    work: W,
-}
-
-#[cfg(target_arch = "x86_64")]
-impl<W: Work> pulp::NullaryFnOnce for Avx2Work<W> {
-    type Output = W::Output;
-
-    #[inline(always)]
-    fn call(self) -> W::Output {
-        self.work.run(Avx2Kernel { simd: self.simd })
-    }
-}
-
+/// Micro-kernels in AVX2 and FMA.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
-struct Avx2Kernel {
-    simd: pulp::x86::V3,
+pub(crate) struct Avx2Kernel {
+    pub(crate) simd: pulp::x86::V3,
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -202,6 +150,7 @@ impl Kernel for Avx2Kernel {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpu::isa::{Isa, Work};
 
     struct OneTile<'a> {
         input: &'a [f32],
