@@ -47,7 +47,7 @@ use super::shown;
 use crate::{Error, Result};
 
 pub use classes::ClassNames;
-pub use loader::{Augment, Batch, Loader, LoaderOptions, PadWith, epoch_seed, shuffled};
+pub use loader::{Augment, Batch, Loader, LoaderOptions, PadWith, shuffled};
 pub use normalise::Normalisation;
 pub use set::ImageSet;
 
