@@ -117,6 +117,10 @@ impl Engine for AnyEngine {
         on_device!(self, engine, AnyAccumulator(sums) = sums => engine.finish(sums))
     }
 
+    fn roundings(&self, rows: u64) -> f64 {
+        on_device!(self, engine => engine.roundings(rows))
+    }
+
     fn kernel_matrix(&self, left: Rows<'_>, right: Rows<'_>, bias: bool) -> Result<Matrix> {
         on_device!(self, engine => engine.kernel_matrix(left, right, bias))
     }

@@ -640,6 +640,10 @@ impl Engine for CudaEngine {
         })
     }
 
+    fn roundings(&self, rows: u64) -> f64 {
+        super::blocked_roundings(rows, ROW_BLOCK)
+    }
+
     fn kernel_matrix(&self, left: Rows<'_>, right: Rows<'_>, bias: bool) -> Result<Matrix> {
         assert_eq!(left.cols(), right.cols(), "kernel of rows of unlike width");
         // Rows of one kind on both sides; widening changes no byte of the result.

@@ -33,7 +33,7 @@ mod matrix;
 mod tensor;
 
 pub use any::{AnyAccumulator, AnyEngine, AnyFactor};
-pub use cpu::{CpuEngine, Isa, Peak, Probe};
+pub use cpu::{Blocks, CpuEngine, Isa, Peak, Probe};
 #[cfg(feature = "cuda")]
 pub use cuda::CudaEngine;
 pub use matrix::{Dtype, Matrix, Rows, Samples};
@@ -209,6 +209,10 @@ pub trait Engine: Send + Sync {
     /// Completes the sums and brings them to the host.
     fn finish(&self, sums: Self::Accumulator) -> Result<Sums>;
 
+    /// Returns how many roundings an entry of G over `rows` rows has been through, at most. It decides which directions
+    /// of a singular G count as noise of the sums.
+    fn roundings(&self, rows: u64) -> f64;
+
     /// K = Z₁Z₂ᵀ, N₁×N₂, plus 1 everywhere when `bias` is set.
     fn kernel_matrix(&self, left: Rows<'_>, right: Rows<'_>, bias: bool) -> Result<Matrix>;
 
@@ -282,6 +286,12 @@ pub trait Engine: Send + Sync {
         let product = tensor::with_rows(rows, |rows| self.project(rows, weights))?;
         Ok(tensor::to_tensor(&product, &rows.device()))
     }
+}
+
+/// Returns the roundings of a sum over `rows` rows that adds blocks of `block` rows, then the blocks.
+pub(crate) fn blocked_roundings(rows: u64, block: usize) -> f64 {
+    let block = block as u64;
+    (rows.min(block) + rows.div_ceil(block)) as f64
 }
 
 /// Checks that a matrix has a row for each column of `rows`.

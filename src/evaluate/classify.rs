@@ -28,7 +28,6 @@ pub struct Outputs {
 /// A row's softmax in a form that does not round: p_j = e^(z_j − max) / (1 + rest).
 struct Softmax<'a> {
     logits: &'a [f32],
-    top: usize,
     max: f64,
     /// ε: what the other classes weigh against the largest.
     rest: f64,
@@ -40,7 +39,6 @@ impl<'a> Softmax<'a> {
         let max = f64::from(logits[top]);
         Self {
             logits,
-            top,
             max,
             rest: sum_exp(logits, top, max),
         }
@@ -53,24 +51,6 @@ impl<'a> Softmax<'a> {
 
     fn probability(&self, class: usize) -> f64 {
         (-self.surprise(class)).exp()
-    }
-
-    /// −ln(1 − p_j), also finite: what is left of a class that rounds to 1 is summed from the others.
-    fn surprise_of_others(&self, class: usize) -> f64 {
-        if class != self.top {
-            return -(-self.probability(class)).ln_1p();
-        }
-        let others = || (0..self.logits.len()).filter(|&j| j != class);
-        let Some(second) = others().reduce(|a, b| pick(self.logits, a, b)) else {
-            // A single class is certain and has no others; its term is 0 · ln 0.
-            return 0.0;
-        };
-        let terms = others().filter(|&j| j != second);
-        let base = f64::from(self.logits[second]);
-        let rest: f64 = terms
-            .map(|j| (f64::from(self.logits[j]) - base).exp())
-            .sum();
-        self.surprise(second) - rest.ln_1p()
     }
 }
 
@@ -146,18 +126,6 @@ impl Outputs {
         &self.logits[row * self.classes..(row + 1) * self.classes]
     }
 
-    /// Some of the rows, in the order given.
-    ///
-    /// # Panics
-    /// If one of them does not exist.
-    pub fn select(&self, rows: &[usize]) -> Self {
-        Self {
-            logits: rows.iter().flat_map(|&i| self.row(i)).copied().collect(),
-            classes: self.classes,
-            labels: rows.iter().map(|&i| self.labels[i]).collect(),
-        }
-    }
-
     fn each<T>(&self, f: impl Fn(&Softmax<'_>, usize) -> T) -> Vec<T> {
         let rows = self.logits.chunks_exact(self.classes).zip(&self.labels);
         rows.map(|(logits, &label)| f(&Softmax::of(logits), label))
@@ -191,22 +159,6 @@ impl Outputs {
     /// Cross-entropy of each row, −ln p_label.
     pub fn losses(&self) -> Vec<f64> {
         self.each(|softmax, label| softmax.surprise(label))
-    }
-
-    /// Modified entropy of each row, −(1 − p_y) ln p_y − Σ_{j ≠ y} p_j ln(1 − p_j), with y the label *of that row*.
-    ///
-    /// Unlike the entropy it grows when the model is sure of a wrong class. Public implementations index the
-    /// probabilities with the labels of all rows at once, which changes the columns of every label in every row.
-    pub fn m_entropies(&self) -> Vec<f64> {
-        self.each(|softmax, label| {
-            let others = (0..self.classes).filter(|&j| j != label);
-            // 1 − p_y as the sum of the others, which does not cancel.
-            let missing: f64 = others.clone().map(|j| softmax.probability(j)).sum();
-            let wrong: f64 = others
-                .map(|j| softmax.probability(j) * softmax.surprise_of_others(j))
-                .sum();
-            missing * softmax.surprise(label) + wrong
-        })
     }
 
     /// Percent of rows on which two models predict the same class. No rows give NaN.
@@ -243,25 +195,18 @@ mod tests {
     /// The definitions, written down without care for rounding.
     struct Plain {
         p: Vec<f64>,
-        label: usize,
     }
 
     impl Plain {
-        fn of(logits: &[f32], label: usize) -> Self {
+        fn of(logits: &[f32]) -> Self {
             let e: Vec<f64> = logits.iter().map(|&z| f64::from(z).exp()).collect();
             let sum: f64 = e.iter().sum();
             let p = e.iter().map(|e| e / sum).collect();
-            Self { p, label }
+            Self { p }
         }
 
         fn entropy(&self) -> f64 {
             -self.p.iter().map(|p| p * p.ln()).sum::<f64>()
-        }
-
-        fn m_entropy(&self) -> f64 {
-            let own = self.p[self.label];
-            let others = self.p.iter().enumerate().filter(|(j, _)| *j != self.label);
-            -(1.0 - own) * own.ln() - others.map(|(_, p)| p * (1.0 - p).ln()).sum::<f64>()
         }
     }
 
@@ -270,14 +215,10 @@ mod tests {
         let logits = vec![2.0, 0.5, -1.0, 0.1, 1.7, 0.3, 0.0, 0.2, 3.0, -2.0, 1.0, 0.5];
         let outputs = Outputs::new(logits, 3, &[0, 2, 1, 1]).unwrap();
         for (row, &label) in outputs.labels().iter().enumerate() {
-            let plain = Plain::of(outputs.row(row), label);
+            let plain = Plain::of(outputs.row(row));
             close(outputs.entropies()[row], plain.entropy());
-            close(outputs.m_entropies()[row], plain.m_entropy());
             close(outputs.confidences()[row], plain.p[label]);
             close(outputs.losses()[row], -plain.p[label].ln());
-            // A row alone has the value that it has among others: no label of another row reaches it.
-            let alone = outputs.select(&[row]);
-            assert_eq!(alone.m_entropies()[0], outputs.m_entropies()[row]);
         }
         assert_eq!(outputs.accuracy(), 50.0);
     }
@@ -288,15 +229,12 @@ mod tests {
         let outputs = Outputs::new(far.clone(), 3, &[0, 0]).unwrap();
         assert_eq!(outputs.entropies()[0], 0.0);
         assert_eq!(outputs.losses()[0], 0.0);
-        assert_eq!(outputs.m_entropies()[0], 0.0);
         // 2 e^-300 (300 + 1 − ln …): far below the resolution of 1 − p.
         let tail = 2.0 * (-300f64).exp();
         close(outputs.losses()[1] / tail, 1.0);
         close(outputs.entropies()[1] / (tail * 301.0), 1.0);
-        // Certain of the wrong class: large, finite, and growing with the certainty.
+        // Certain of the wrong class.
         let wrong = Outputs::new(far, 3, &[1, 1]).unwrap();
-        assert!(wrong.m_entropies()[0] > 1e38 && wrong.m_entropies()[0].is_finite());
-        close(wrong.m_entropies()[1], 300.0 + 300.0 - 2f64.ln());
         assert_eq!(wrong.losses()[1], 300.0);
     }
 
@@ -304,7 +242,6 @@ mod tests {
     fn one_class_has_nothing_to_say() {
         let outputs = Outputs::new(vec![3.0], 1, &[0]).unwrap();
         assert_eq!(outputs.entropies(), [0.0]);
-        assert_eq!(outputs.m_entropies(), [0.0]);
         assert_eq!(outputs.accuracy(), 100.0);
     }
 
@@ -314,7 +251,8 @@ mod tests {
         let b = Outputs::new(vec![5.0, 0.0, 9.0, 1.0, 1.0, 0.0], 2, &[1, 1, 1]).unwrap();
         close(a.agreement(&b), 200.0 / 3.0);
         assert_eq!(a.agreement(&a), 100.0);
-        assert!(a.select(&[]).agreement(&b.select(&[])).is_nan());
+        let none = Outputs::new(vec![], 2, &[]).unwrap();
+        assert!(none.agreement(&none).is_nan());
     }
 
     #[test]
@@ -345,7 +283,6 @@ mod tests {
             prop_assert!((0.0..=4f64.ln() + 1e-12).contains(&entropy));
             prop_assert!(outputs.losses()[0] >= 0.0 && outputs.losses()[0].is_finite());
             prop_assert!((0.0..=1.0).contains(&outputs.confidences()[0]));
-            prop_assert!(outputs.m_entropies()[0] >= 0.0 && outputs.m_entropies()[0].is_finite());
         }
 
         #[test]
@@ -354,9 +291,8 @@ mod tests {
             label in 0usize..5,
         ) {
             let outputs = Outputs::new(logits.clone(), 5, &[label as i64]).unwrap();
-            let plain = Plain::of(&logits, label);
+            let plain = Plain::of(&logits);
             prop_assert!((outputs.entropies()[0] - plain.entropy()).abs() < 1e-9);
-            prop_assert!((outputs.m_entropies()[0] - plain.m_entropy()).abs() < 1e-6);
         }
     }
 }

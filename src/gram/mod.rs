@@ -104,11 +104,11 @@ impl Gram {
         }
     }
 
-    /// About how many roundings an entry of [`Gram::system`] has been through: engines add blocks of rows, then the
-    /// blocks, and inner products over the features in one chain.
-    pub fn roundings(&self) -> f64 {
+    /// Returns how many roundings an entry of [`Gram::system`] has been through, at most, where `engine` made it: sums
+    /// over rows are the engine's own matter, and inner products over the features are one chain everywhere.
+    pub fn roundings<E: Engine>(&self, engine: &E) -> f64 {
         match self {
-            Self::Primal(sums) => 256.0 + sums.rows as f64 / 256.0,
+            Self::Primal(sums) => engine.roundings(sums.rows),
             Self::Dual(dual) => dual.order() as f64,
         }
     }
@@ -237,5 +237,75 @@ impl<'e, E: Engine> GramBuilder<'e, E> {
                 )?))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::CpuEngine;
+
+    const SPEC: SumsSpec = SumsSpec {
+        features: 2,
+        bias: true,
+        targets: 2,
+    };
+
+    fn built(engine: &CpuEngine, route: Route) -> Gram {
+        let mut builder = GramBuilder::new(engine, route, SPEC).unwrap();
+        let rows = Matrix::from_vec(3, 2, vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        let rows = rows.as_rows();
+        builder
+            .push(rows.slice(0, 1), Targets::Classes(&[1]))
+            .unwrap();
+        builder
+            .push(rows.slice(1, 3), Targets::Classes(&[0, 1]))
+            .unwrap();
+        builder.finish().unwrap()
+    }
+
+    #[test]
+    fn fewer_rows_than_features_go_the_dual_way() {
+        assert_eq!(Route::choose(4, 5), Route::Dual);
+        assert_eq!(Route::choose(5, 5), Route::Primal);
+        assert_eq!(Route::choose(6, 5), Route::Primal);
+        assert_eq!(Route::choose(0, 0), Route::Primal);
+        assert_eq!(
+            [Route::Primal, Route::Dual].map(Route::name),
+            ["primal", "dual"]
+        );
+    }
+
+    #[test]
+    fn batches_add_up_on_either_route() {
+        let engine = CpuEngine::ambient();
+        let Gram::Primal(sums) = built(&engine, Route::Primal) else {
+            panic!("primal")
+        };
+        assert_eq!(sums.rows, 3);
+        let gram = [35.0, 44.0, 9.0, 44.0, 56.0, 12.0, 9.0, 12.0, 3.0];
+        assert_eq!(sums.gram.as_slice(), gram);
+        assert_eq!(sums.cross.as_slice(), [3.0, 6.0, 4.0, 8.0, 1.0, 2.0]);
+        let Gram::Dual(dual) = built(&engine, Route::Dual) else {
+            panic!("dual")
+        };
+        let kernel = [6.0, 12.0, 18.0, 12.0, 26.0, 40.0, 18.0, 40.0, 62.0];
+        assert_eq!(dual.kernel.as_slice(), kernel);
+        assert_eq!(dual.targets.as_slice(), [0.0, 1.0, 1.0, 0.0, 0.0, 1.0]);
+        assert_eq!(
+            (dual.rows.rows(), dual.rows.cols(), dual.bias),
+            (3, 2, true)
+        );
+    }
+
+    #[test]
+    fn the_system_is_the_one_that_is_solved() {
+        let engine = CpuEngine::ambient();
+        let (primal, dual) = (built(&engine, Route::Primal), built(&engine, Route::Dual));
+        assert_eq!((primal.system().rows(), dual.system().rows()), (3, 3));
+        assert_eq!((primal.order(), dual.order()), (3, 3));
+        // Three rows and a block; an inner product over three features.
+        assert_eq!(primal.roundings(&engine), 4.0);
+        assert_eq!(dual.roundings(&engine), 3.0);
     }
 }

@@ -583,3 +583,137 @@ fn compatible(shards: &[(Contents, &Path)]) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(features: &str, first: u64, end: u64) -> Part {
+        Part {
+            features: features.into(),
+            file: format!("{features}.npy"),
+            first,
+            end,
+            of: 10,
+            ..Part::default()
+        }
+    }
+
+    fn shard(parts: Vec<Part>) -> Shard {
+        let spec = SumsSpec {
+            features: 2,
+            bias: true,
+            targets: 0,
+        };
+        Shard {
+            spec,
+            forgotten_rows: vec![Vec::new(); parts.len()],
+            parts,
+            retained: nothing(spec),
+            forgotten: nothing(spec),
+        }
+    }
+
+    #[test]
+    fn gaps_are_before_between_and_after() {
+        let gaps = |parts: &[(&str, u64, u64)]| {
+            let parts = parts.iter().map(|&(file, a, b)| part(file, a, b));
+            shard(parts.collect()).gaps()
+        };
+        assert!(gaps(&[("a", 0, 10)]).is_empty());
+        assert!(gaps(&[("a", 0, 4), ("a", 4, 10)]).is_empty());
+        assert_eq!(gaps(&[("a", 2, 10)]), ["0..2 of a.npy"]);
+        assert_eq!(gaps(&[("a", 0, 9)]), ["9..10 of a.npy"]);
+        assert_eq!(gaps(&[("a", 0, 3), ("a", 5, 10)]), ["3..5 of a.npy"]);
+        // Each file by itself.
+        let two = gaps(&[("a", 0, 3), ("b", 5, 10)]);
+        assert_eq!(two, ["3..10 of a.npy", "0..5 of b.npy"]);
+    }
+
+    #[test]
+    fn three_gaps_are_named() {
+        let said = |starts: &[u64]| {
+            let parts = starts.iter().map(|&first| part("a", first, first + 1));
+            shard(parts.collect()).gaps_in_words()
+        };
+        assert_eq!(said(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]), None);
+        let three = said(&[0, 2, 4]).unwrap();
+        assert_eq!(
+            three,
+            "the sums leave out rows 1..2 of a.npy, 3..4 of a.npy, 5..10 of a.npy"
+        );
+        let five = said(&[1, 3, 5, 7]).unwrap();
+        assert!(five.ends_with("4..5 of a.npy and 2 more"), "{five}");
+    }
+
+    #[test]
+    fn parts_keep_their_rows_when_they_are_sorted() {
+        let mut shard = shard(vec![part("b", 0, 5), part("a", 4, 8), part("a", 0, 4)]);
+        shard.forgotten_rows = vec![vec![1], vec![6, 7], vec![0]];
+        shard.sort();
+        let order: Vec<(&str, u64)> = shard
+            .parts
+            .iter()
+            .map(|p| (p.features.as_str(), p.first))
+            .collect();
+        assert_eq!(order, [("a", 0), ("a", 4), ("b", 0)]);
+        assert_eq!(shard.forgotten_rows, [vec![0], vec![6, 7], vec![1]]);
+        assert_eq!(shard.row_numbers(), [0, 6, 7, 1]);
+        assert_eq!(shard.parts[1].rows(), 4);
+        assert_eq!(
+            Part {
+                first: 3,
+                end: 1,
+                ..Part::default()
+            }
+            .rows(),
+            0
+        );
+    }
+
+    #[test]
+    fn types_that_differ_are_mixed() {
+        let with = |types: &[&str]| {
+            let one = |&dtype: &&str| Part {
+                dtype: dtype.into(),
+                ..Part::default()
+            };
+            shard(types.iter().map(one).collect()).dtype().to_owned()
+        };
+        assert_eq!(with(&["f32", "f32"]), "f32");
+        assert_eq!(with(&["f32", "f32", "f16"]), "mixed");
+        assert_eq!(with(&[]), "");
+    }
+
+    #[test]
+    fn every_part_of_a_shard_is_in_its_digest() {
+        let whole = || shard(vec![part("a", 0, 10)]);
+        let digest = whole().digest().unwrap();
+        let changed = |change: &dyn Fn(&mut Shard)| {
+            let mut shard = whole();
+            change(&mut shard);
+            shard.digest().unwrap()
+        };
+        let changes: [&dyn Fn(&mut Shard); 4] = [
+            &|s| s.retained.gram[(0, 1)] = 1.0,
+            &|s| s.parts[0].content = "other".into(),
+            &|s| s.spec.bias = false,
+            &|s| s.forgotten_rows[0] = vec![3],
+        ];
+        for (which, change) in changes.into_iter().enumerate() {
+            assert_ne!(changed(change), digest, "change {which}");
+        }
+        assert_eq!(whole().digest().unwrap(), digest);
+    }
+
+    #[test]
+    fn sums_that_are_not_finite_are_not_written() {
+        let mut shard = shard(vec![part("a", 0, 10)]);
+        assert!(shard.to_safetensors().is_ok());
+        // Forgotten sums over no rows go nowhere.
+        shard.forgotten.gram[(0, 0)] = f64::NAN;
+        assert!(shard.to_safetensors().is_ok());
+        shard.forgotten.rows = 1;
+        assert!(matches!(shard.to_safetensors(), Err(Error::Overflow)));
+    }
+}

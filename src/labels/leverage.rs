@@ -59,3 +59,54 @@ pub fn column_select(scores: &[f64], count: usize, seed: u64) -> Vec<usize> {
     drawn.sort_unstable();
     drawn
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::CpuEngine;
+
+    #[test]
+    fn scores_by_hand() {
+        // G = diag(4, 1): rows (2, 0) and (0, 1) are each one whole direction.
+        let eigen = Eigen::new(&Matrix::from_vec(2, 2, vec![4.0, 0.0, 0.0, 1.0])).unwrap();
+        let rows = Matrix::from_vec(3, 2, vec![2.0, 0.0, 0.0, 1.0, 1.0, -1.0]);
+        let engine = CpuEngine::ambient();
+        let scores = |directions| leverage_scores(&engine, &eigen, rows.as_rows(), directions);
+        for (directions, wanted) in [(None, [0.5, 0.5, 0.625]), (Some(1), [1.0, 0.0, 0.25])] {
+            for (found, wanted) in scores(directions).unwrap().iter().zip(wanted) {
+                // A square root, a quotient, and the square of their product.
+                assert!((found - wanted).abs() <= 4.0 * f64::EPSILON, "{found}");
+            }
+        }
+        assert_eq!(scores(Some(9)).unwrap(), scores(None).unwrap());
+        let none = scores(Some(0)).unwrap_err().to_string();
+        assert!(none.contains("directions") && none.contains('0'), "{none}");
+    }
+
+    #[test]
+    fn directions_of_noise_are_left_out() {
+        let eigen = Eigen::new(&Matrix::from_vec(2, 2, vec![4.0, 0.0, 0.0, 1e-17])).unwrap();
+        let rows = Matrix::from_vec(1, 2, vec![2.0, 3.0]);
+        let engine = CpuEngine::ambient();
+        let scores = leverage_scores(&engine, &eigen, rows.as_rows(), None).unwrap();
+        assert_eq!(scores, [1.0]);
+        let nothing = Eigen::new(&Matrix::zeros(2, 2)).unwrap();
+        assert!(leverage_scores(&engine, &nothing, rows.as_rows(), None).is_err());
+    }
+
+    #[test]
+    fn rows_without_a_score_are_never_drawn() {
+        assert_eq!(column_select(&[0.0, 0.0, 2.0, 0.0], 50, 1), [2; 50]);
+        assert_eq!(column_select(&[1.0], 3, 2), [0, 0, 0]);
+        assert!(column_select(&[1.0, 2.0], 0, 3).is_empty());
+        // The scores need not sum to one.
+        let (small, large) = ([0.1, 0.3], [1.0, 3.0]);
+        assert_eq!(column_select(&small, 40, 4), column_select(&large, 40, 4));
+    }
+
+    #[test]
+    #[should_panic(expected = "no row has a positive score")]
+    fn no_scores_at_all_are_refused() {
+        column_select(&[0.0, 0.0], 1, 1);
+    }
+}

@@ -85,3 +85,43 @@ impl<'e, E: Engine> Projector<'e, E> {
         &self.solver
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{CpuEngine, Sums};
+    use crate::gram::DualGram;
+
+    /// One retained row (2, 0, 0): Π keeps the first coordinate, damped by 4/(4 + λ).
+    fn both(engine: &CpuEngine, ridge: f64) -> [Projector<'_, CpuEngine>; 2] {
+        let row = Matrix::from_vec(1, 3, vec![2.0, 0.0, 0.0]);
+        let dual = DualGram::new(engine, row, Matrix::zeros(1, 0), false).unwrap();
+        let mut gram = Matrix::zeros(3, 3);
+        gram[(0, 0)] = 4.0;
+        let primal = Sums {
+            rows: 1,
+            gram,
+            cross: Matrix::zeros(3, 0),
+        };
+        [Gram::Dual(dual), Gram::Primal(primal)]
+            .map(|gram| Projector::new(engine, gram, ridge).unwrap())
+    }
+
+    #[test]
+    fn the_span_is_kept_and_the_rest_is_the_start() {
+        let engine = CpuEngine::ambient();
+        let trained = Matrix::from_vec(3, 1, vec![5.0, 6.0, 7.0]);
+        let init = Matrix::from_vec(3, 1, vec![1.0, 2.0, 3.0]);
+        for (ridge, first) in [(0.0, 5.0), (4.0, 3.0)] {
+            for projector in both(&engine, ridge) {
+                let (best, _) = projector.optimal_weights(&trained, &init).unwrap();
+                assert_eq!(best.as_slice(), [first, 2.0, 3.0], "λ = {ridge}");
+                let share = (first - 1.0) / 4.0;
+                let trace = projector.trace_ratio().unwrap();
+                assert!((trace - share / 3.0).abs() < 1e-15, "{trace}");
+                assert_eq!(projector.gram().order(), 3);
+                assert_eq!(projector.solver().ridge(), ridge);
+            }
+        }
+    }
+}

@@ -73,3 +73,52 @@ impl Eigen {
         engine.pull_back(basis.as_rows(), &coordinates, false)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::CpuEngine;
+
+    #[test]
+    fn values_descend_and_vectors_are_their_rows() {
+        // Eigenvalues 3 and 1 with (1, 1)/√2 and (1, −1)/√2; only the lower triangle is read.
+        let a = Matrix::from_vec(2, 2, vec![2.0, f64::MAX, 1.0, 2.0]);
+        let eigen = Eigen::new(&a).unwrap();
+        for (found, wanted) in eigen.values.iter().zip([3.0, 1.0]) {
+            assert!((found - wanted).abs() < 4.0 * f64::EPSILON, "{found}");
+        }
+        let v = &eigen.vectors;
+        assert!((v[(0, 0)] - v[(0, 1)]).abs() < 4.0 * f64::EPSILON);
+        assert!((v[(1, 0)] + v[(1, 1)]).abs() < 4.0 * f64::EPSILON);
+        let refused = Eigen::new(&Matrix::from_vec(1, 1, vec![f64::NAN]));
+        assert!(matches!(refused, Err(Error::NoConvergence { size: 1 })));
+    }
+
+    #[test]
+    fn the_rank_is_what_stands_clear_of_rounding() {
+        let with = |values: &[f64]| Eigen {
+            values: values.to_vec(),
+            vectors: Matrix::zeros(values.len(), values.len()),
+        };
+        let floor = |units: f64| 2.0 * units * f64::EPSILON;
+        // Three values: three units, and as many as there were roundings.
+        assert_eq!(with(&[2.0, 1.0, 1.01 * floor(3.0)]).rank(0.0), 3);
+        assert_eq!(with(&[2.0, 1.0, floor(3.0)]).rank(0.0), 2);
+        assert_eq!(with(&[2.0, 1.0, 1.01 * floor(3.0)]).rank(7.0), 2);
+        assert_eq!(with(&[2.0, 1.0, 1.01 * floor(10.0)]).rank(7.0), 3);
+        assert_eq!(with(&[0.0, 0.0]).rank(0.0), 0);
+        assert_eq!(with(&[-1.0, -2.0]).rank(0.0), 0);
+        assert_eq!(with(&[]).rank(5.0), 0);
+    }
+
+    #[test]
+    fn a_function_of_the_matrix_over_some_directions() {
+        let eigen = Eigen::new(&Matrix::from_vec(2, 2, vec![4.0, 0.0, 0.0, 9.0])).unwrap();
+        let x = Matrix::from_vec(2, 2, vec![1.0, 2.0, 3.0, 4.0]);
+        let engine = CpuEngine::ambient();
+        let roots = eigen.apply(&engine, 2, &x, f64::sqrt).unwrap();
+        assert_eq!(roots.as_slice(), [2.0, 4.0, 9.0, 12.0]);
+        let top = eigen.apply(&engine, 1, &x, |s| 1.0 / s).unwrap();
+        assert_eq!(top.as_slice(), [0.0, 0.0, 3.0 / 9.0, 4.0 / 9.0]);
+    }
+}

@@ -33,7 +33,7 @@ pub fn fit<E: Engine>(engine: &E, gram: &Gram, start: &Matrix, ridge: f64) -> Re
 /// As [`Solver::new`].
 pub fn gram_solver<'e, E: Engine>(engine: &'e E, gram: &Gram, ridge: f64) -> Result<Solver<'e, E>> {
     let params = Params {
-        roundings: gram.roundings(),
+        roundings: gram.roundings(engine),
         ..Params::ridge(ridge)
     };
     Solver::new(engine, gram.system().clone(), params)
@@ -70,4 +70,35 @@ fn dual_fit<E: Engine>(solver: &Solver<'_, E>, dual: &DualGram, start: &Matrix) 
         weights: start.zip(&change, |w, c| w + c),
         info,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::CpuEngine;
+
+    /// Rows (1, 0) → 4 and (0, 2) → 2, from w₀ = (1, 5), by hand.
+    #[test]
+    fn both_forms_by_hand() {
+        let engine = CpuEngine::ambient();
+        let rows = Matrix::from_vec(2, 2, vec![1.0, 0.0, 0.0, 2.0]);
+        let targets = Matrix::from_vec(2, 1, vec![4.0, 2.0]);
+        let start = Matrix::from_vec(2, 1, vec![1.0, 5.0]);
+        let primal = Gram::Primal(Sums {
+            rows: 2,
+            gram: Matrix::from_vec(2, 2, vec![1.0, 0.0, 0.0, 4.0]),
+            cross: Matrix::from_vec(2, 1, vec![4.0, 4.0]),
+        });
+        let dual = Gram::Dual(DualGram::new(&engine, rows, targets, false).unwrap());
+        for gram in [primal, dual] {
+            // (zy + λw₀)/(z² + λ).
+            for (ridge, wanted) in [(0.0, [4.0, 1.0]), (1.0, [2.5, 9.0 / 5.0])] {
+                let found = fit(&engine, &gram, &start, ridge).unwrap();
+                for (found, wanted) in found.weights.as_slice().iter().zip(wanted) {
+                    assert!((found - wanted).abs() < 1e-14, "{found} against {wanted}");
+                }
+                assert_eq!(found.info.ridge, ridge);
+            }
+        }
+    }
 }

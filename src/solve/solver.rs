@@ -401,3 +401,130 @@ fn power_iteration(order: usize, apply: impl Fn(&Matrix) -> Result<Matrix>) -> R
     }
     Ok(value)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::CpuEngine;
+
+    fn diagonal(values: &[f64]) -> Matrix {
+        let n = values.len();
+        Matrix::from_fn(n, n, |i, j| if i == j { values[i] } else { 0.0 })
+    }
+
+    #[test]
+    fn power_iteration_comes_from_below() {
+        let a = diagonal(&[1.0, 5.0, 3.0]);
+        let engine = CpuEngine::ambient();
+        let top = power_iteration(3, |x| engine.project(a.as_rows(), x)).unwrap();
+        assert!((4.99..=5.0 + 1e-12).contains(&top), "{top}");
+        let nothing = power_iteration(3, |x| Ok(x.zip(x, |_, _| 0.0))).unwrap();
+        assert_eq!(nothing, 0.0);
+        let overflow = power_iteration(1, |x| Ok(x.zip(x, |_, _| f64::INFINITY))).unwrap();
+        assert_eq!(overflow, f64::INFINITY);
+    }
+
+    #[test]
+    fn the_dropped_basis_is_orthonormal_in_the_units_of_the_rows() {
+        // Null vectors of SAS along (1, −1, 0) and (0, 1, −1); S stretches them.
+        let scale = [1.0, 1e3, 1e-3];
+        let third = 1.0 / 3_f64.sqrt();
+        let vectors = Matrix::from_vec(
+            3,
+            3,
+            vec![third, third, third, 1.0, -1.0, 0.0, 0.0, 1.0, -1.0],
+        );
+        let eigen = Eigen {
+            values: vec![1.0, 0.0, 0.0],
+            vectors,
+        };
+        let basis = dropped_basis(&eigen, 1, &scale);
+        assert_eq!((basis.rows(), basis.cols()), (2, 3));
+        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        for i in 0..2 {
+            for j in 0..2 {
+                let wanted = f64::from(u8::from(i == j));
+                let found = dot(basis.row(i), basis.row(j));
+                assert!((found - wanted).abs() < 1e-14, "({i}, {j}): {found}");
+            }
+            // x is in the null space of A where S⁻¹x is in that of SAS: orthogonal to (1, 1, 1) there.
+            let back: Vec<f64> = basis.row(i).iter().zip(scale).map(|(x, s)| x / s).collect();
+            let size = dot(&back, &back).sqrt();
+            assert!(back.iter().sum::<f64>().abs() < 1e-12 * size, "{back:?}");
+        }
+        assert_eq!(dropped_basis(&eigen, 3, &scale).rows(), 0);
+    }
+
+    #[test]
+    fn info_says_what_was_done() {
+        let engine = CpuEngine::ambient();
+        let a = Matrix::from_vec(2, 2, vec![4.0, -1.0, -1.0, 2.0]);
+        let solver = Solver::new(&engine, a.clone(), Params::ridge(2.0)).unwrap();
+        let info = solver.info();
+        assert_eq!((info.order, info.ridge, info.norm), (2, 2.0, 5.0));
+        assert_eq!(info.ridge_ratio(), Some(2.5));
+        // Equilibrated, the first pivot is 1 and the second 1 − 1/(6·4).
+        let Method::Cholesky {
+            min_pivot,
+            max_pivot,
+        } = info.method
+        else {
+            panic!("{info:?}")
+        };
+        assert!((min_pivot - (1.0 - 1.0 / 24.0)).abs() < 1e-15);
+        assert!((max_pivot - 1.0).abs() < 1e-15);
+        let plain = Solver::new(&engine, a, Params::ridge(0.0)).unwrap();
+        assert_eq!(plain.info().ridge_ratio(), None);
+        for ridge in [-1.0, f64::NAN, f64::INFINITY] {
+            let refused = Solver::new(&engine, diagonal(&[1.0]), Params::ridge(ridge));
+            assert!(matches!(refused.err(), Some(Error::Parameter { .. })));
+        }
+        let broken = Solver::new(&engine, diagonal(&[f64::NAN]), Params::ridge(0.0));
+        assert!(matches!(broken.err(), Some(Error::Overflow)));
+    }
+
+    #[test]
+    fn a_pivot_within_the_roundings_is_noise() {
+        // The second pivot is 1 − (1 − 20 eps)² ≈ 40 eps: real unless the entries have been through as many roundings.
+        let engine = CpuEngine::ambient();
+        let off = 1.0 - 20.0 * f64::EPSILON;
+        let a = || Matrix::from_vec(2, 2, vec![1.0, off, off, 1.0]);
+        let method = |roundings: f64, fallback: bool| {
+            let params = Params {
+                roundings,
+                fallback,
+                ..Params::ridge(0.0)
+            };
+            Solver::new(&engine, a(), params).unwrap().info().method
+        };
+        assert!(matches!(method(30.0, true), Method::Cholesky { .. }));
+        let noise = method(50.0, true);
+        assert!(
+            matches!(noise, Method::Eigen { pivot: 1, rank: 1 }),
+            "{noise:?}"
+        );
+        assert!(matches!(method(50.0, false), Method::Cholesky { .. }));
+    }
+
+    #[test]
+    fn condition_and_trace_of_what_is_known() {
+        let engine = CpuEngine::ambient();
+        let solver = |values: &[f64], ridge: f64| {
+            Solver::new(&engine, diagonal(values), Params::ridge(ridge)).unwrap()
+        };
+        // Units are no ill condition: a diagonal matrix is the identity in its own units.
+        assert_eq!(solver(&[1e-8, 1.0, 1e8], 0.0).condition().unwrap(), 1.0);
+        assert_eq!(solver(&[2.0, 3.0], 0.0).projector_trace().unwrap(), 2.0);
+        let damped = solver(&[2.0, 6.0], 2.0).projector_trace().unwrap();
+        assert!((damped - (0.5 + 0.75)).abs() < 1e-15, "{damped}");
+        // One feature is always zero: dropped without a ridge.
+        let dropped = solver(&[2.0, 0.0], 0.0);
+        assert_eq!(dropped.projector_trace().unwrap(), 1.0);
+        assert_eq!(dropped.condition().unwrap(), 1.0);
+        assert!(dropped.warning().unwrap().unwrap().contains("rank 1 of 2"));
+        let all = solver(&[0.0, 0.0], 0.0);
+        assert_eq!(all.projector_trace().unwrap(), 0.0);
+        assert_eq!(all.condition().unwrap(), 2.0);
+        assert_eq!(solver(&[2.0, 3.0], 0.0).warning().unwrap(), None);
+    }
+}

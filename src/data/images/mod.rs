@@ -44,7 +44,7 @@ use super::{Labelled, Labels, shown};
 use crate::{Error, Result};
 
 pub use super::ClassNames;
-pub use loader::{Augment, Batch, Loader, LoaderOptions, PadWith, epoch_seed, shuffled};
+pub use loader::{Augment, Batch, Loader, LoaderOptions, PadWith, shuffled};
 pub use normalise::Normalisation;
 pub use set::ImageSet;
 

@@ -165,11 +165,6 @@ impl TensorFile {
         self.source.path()
     }
 
-    /// Bytes in the file when it was opened.
-    pub fn file_size(&self) -> u64 {
-        self.source.len()
-    }
-
     /// False for `.npy`, whose one array has no name; any name asked for leads to it.
     pub fn is_named(&self) -> bool {
         self.named

@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 /// Panels of a block.
 const SIDE: usize = 2;
 /// Rows and columns of a block.
-const NB: usize = SIDE * PANEL;
+pub(super) const NB: usize = SIDE * PANEL;
 /// Steps over k at a time, so that operands stay in the caches; whole blocks.
 const DEPTH: usize = 8 * NB;
 /// Right-hand sides that a task takes at most.

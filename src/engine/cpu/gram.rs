@@ -17,7 +17,7 @@ use super::turns::in_turn;
 use crate::engine::{Matrix, Rows, Sums, SumsSpec, Targets};
 
 /// Rows in a block: enough that adding a block's sums to G does not show, few enough that a panel stays near.
-const BLOCK: usize = 320;
+pub(super) const BLOCK: usize = 320;
 /// Panels of G's rows that a strip owns.
 const HEIGHT: usize = 2;
 /// Rows of G that a strip owns.

@@ -26,6 +26,24 @@ use std::sync::Arc;
 use super::{Engine, Matrix, Rows, Sums, SumsSpec, Targets};
 use crate::error::{Error, Result};
 
+/// Sizes at which the CPU kernels cut matrices; results are most easily wrong one below, at, and one above them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Blocks {
+    /// Rows of a register tile (micro-kernel) divide this.
+    pub step: usize,
+    /// Columns of a packed panel; every product (GEMM, SYRK) is one of panels.
+    pub panel: usize,
+    /// Rows and columns of a block of the Cholesky factor.
+    pub factor: usize,
+    /// Feature rows that a task of a projection takes.
+    pub task: usize,
+    /// Columns of the features that a projection goes through at a time.
+    pub depth: usize,
+    /// Feature rows whose contribution to G (SYRK) is summed from zero and then added.
+    pub rows: usize,
+}
+
 /// The engine that needs nothing but a processor.
 #[derive(Clone, Debug)]
 pub struct CpuEngine {
@@ -77,6 +95,18 @@ impl CpuEngine {
         self
     }
 
+    /// Sizes at which its kernels cut matrices, for tests at their edges.
+    pub const fn blocks() -> Blocks {
+        Blocks {
+            step: kernel::STEP,
+            panel: kernel::PANEL,
+            factor: cholesky::NB,
+            task: product::CHUNK,
+            depth: product::DEPTH,
+            rows: gram::BLOCK,
+        }
+    }
+
     /// Worker threads.
     pub fn threads(&self) -> usize {
         match &self.pool {
@@ -117,6 +147,10 @@ impl Engine for CpuEngine {
 
     fn finish(&self, sums: gram::Accumulator) -> Result<Sums> {
         Ok(self.compute(|| sums.finish(self.isa)))
+    }
+
+    fn roundings(&self, rows: u64) -> f64 {
+        super::blocked_roundings(rows, gram::BLOCK)
     }
 
     fn kernel_matrix(&self, left: Rows<'_>, right: Rows<'_>, bias: bool) -> Result<Matrix> {

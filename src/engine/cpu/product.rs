@@ -12,9 +12,9 @@ use super::waves::Waves;
 use crate::engine::{Dtype, Matrix, Rows};
 
 /// Feature rows a task handles.
-const CHUNK: usize = 2 * PANEL;
+pub(super) const CHUNK: usize = 2 * PANEL;
 /// Steps over k at a time, so that operands stay in the caches.
-const DEPTH: usize = 512;
+pub(super) const DEPTH: usize = 512;
 
 /// A right operand: `[column panel][k]`.
 struct Packed {

@@ -8,19 +8,30 @@ use muso::gpu::{DeviceMatrix, Staging, Stream, Technique, gram};
 use super::device::engine;
 use crate::engine::{
     check_factor_and_solve, check_failed_pivots, check_narrow_rows, check_picked_rows,
-    check_products, check_sums, everything,
+    check_products, check_roundings, check_squares, check_sums, check_waves, edges, everything,
 };
 use crate::support::{EPS, gaussian, relative};
 
 #[test]
 fn gram_and_cross_match_the_definition_at_every_tile_edge() {
-    check_sums(engine(), &[1, 63, 64, 65], &[1, ROW_BLOCK, ROW_BLOCK + 1]);
+    check_sums(engine(), &[1, 63, 64, 65], &edges(&[ROW_BLOCK]));
     check_sums(engine(), &[129], &[40]);
 }
 
 #[test]
 fn products_match_the_definition_at_every_tile_edge() {
     check_products(engine(), &[1, 15, 16, 17, 65], &[1, 63, 129]);
+}
+
+#[test]
+fn random_features_and_row_norms_match_the_definition() {
+    check_waves(engine(), &[1, 15, 16, 17], &[1, 63, 129]);
+    check_squares(engine(), &[1, 15, 16, 17], &[1, 63, 129]);
+}
+
+#[test]
+fn roundings_bound_the_error_of_sums() {
+    check_roundings(engine(), ROW_BLOCK);
 }
 
 #[test]

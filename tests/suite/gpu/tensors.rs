@@ -191,6 +191,11 @@ fn sums_of_tensors_are_those_of_their_values() {
 }
 
 #[test]
+fn tensors_are_rows() {
+    crate::engine::check_tensors(engine(), &device());
+}
+
+#[test]
 fn a_transposed_tensor_is_put_in_order() {
     let (rows, cols) = (40, 9);
     let z = Tensor::<2>::from_data(
