@@ -2,21 +2,21 @@
 //!
 //! Operations count a multiply-add as two. Bytes are those of every input read once and of every output written once.
 
-use super::Group;
-use crate::engine::Dtype;
+use super::Operation;
+use muso::engine::Dtype;
 
 /// What an operation cannot do without.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Work {
+pub(crate) struct Work {
     /// Floating-point operations.
-    pub flops: f64,
+    pub(crate) flops: f64,
     /// Bytes to and from memory.
-    pub bytes: f64,
+    pub(crate) bytes: f64,
 }
 
 /// An operation at one size.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Task {
+pub(crate) enum Task {
     /// G = ZᵀZ in f64.
     Gram {
         /// N.
@@ -99,32 +99,32 @@ fn factor_and_solve(order: usize, classes: usize) -> f64 {
 
 impl Task {
     /// Which operation it is a size of.
-    pub fn group(&self) -> Group {
+    pub(crate) fn kind(&self) -> Operation {
         match self {
-            Self::Gram { .. } => Group::Gram,
-            Self::Cholesky { .. } => Group::Cholesky,
-            Self::Projection { .. } => Group::Projection,
-            Self::Update { .. } => Group::Update,
-            Self::Random { .. } => Group::Random,
-            Self::Leverage { .. } => Group::Leverage,
+            Self::Gram { .. } => Operation::Gram,
+            Self::Cholesky { .. } => Operation::Cholesky,
+            Self::Projection { .. } => Operation::Projection,
+            Self::Update { .. } => Operation::Update,
+            Self::Random { .. } => Operation::Random,
+            Self::Leverage { .. } => Operation::Leverage,
             #[cfg(feature = "nn")]
-            Self::Network { .. } => Group::Networks,
+            Self::Network { .. } => Operation::Networks,
         }
     }
 
     /// The operation in a word or two; with [`Self::shape`] it names a measurement.
-    pub fn operation(&self) -> String {
+    pub(crate) fn operation(&self) -> String {
         match self {
             #[cfg(feature = "nn")]
             Self::Network { training: true, .. } => "training step".into(),
             #[cfg(feature = "nn")]
             Self::Network { .. } => "network features".into(),
-            _ => self.group().name().into(),
+            _ => self.kind().name().into(),
         }
     }
 
     /// Its sizes.
-    pub fn shape(&self) -> String {
+    pub(crate) fn shape(&self) -> String {
         match *self {
             Self::Gram { rows, cols, dtype } => {
                 format!("N = {rows}, D = {cols}, {} rows", dtype.name())
@@ -163,7 +163,7 @@ impl Task {
     }
 
     /// What it cannot do without.
-    pub fn work(&self) -> Work {
+    pub(crate) fn work(&self) -> Work {
         let (flops, bytes) = match *self {
             // One triangle.
             Self::Gram { rows, cols, dtype } => (
@@ -236,11 +236,11 @@ impl Task {
     }
 }
 
-/// The sizes at which a group is measured; `memory` is what may be used, in bytes.
-pub fn tasks(group: Group, quick: bool, memory: Option<u64>) -> Vec<Task> {
+/// The sizes at which an operation is measured, none where it has a way of its own; `memory` is what may be used, in bytes.
+pub(crate) fn tasks(operation: Operation, quick: bool, memory: Option<u64>) -> Vec<Task> {
     let size = |full: usize, reduced: usize| if quick { reduced } else { full };
-    match group {
-        Group::Gram => {
+    match operation {
+        Operation::Gram => {
             let mut shapes = vec![
                 (size(80_000, 2_000), 128, Dtype::F32),
                 (size(20_000, 2_000), size(512, 256), Dtype::F32),
@@ -253,13 +253,13 @@ pub fn tasks(group: Group, quick: bool, memory: Option<u64>) -> Vec<Task> {
             let task = |(rows, cols, dtype)| Task::Gram { rows, cols, dtype };
             shapes.into_iter().map(task).collect()
         }
-        Group::Cholesky => [size(512, 128), size(2_048, 512)]
+        Operation::Cholesky => [size(512, 128), size(2_048, 512)]
             .map(|order| Task::Cholesky {
                 order,
                 classes: 100,
             })
             .to_vec(),
-        Group::Projection => [
+        Operation::Projection => [
             (size(projected_rows(memory), 5_000), 10),
             (size(100_000, 2_000), 100),
         ]
@@ -269,23 +269,24 @@ pub fn tasks(group: Group, quick: bool, memory: Option<u64>) -> Vec<Task> {
             classes,
         })
         .to_vec(),
-        Group::Update => vec![Task::Update {
+        Operation::Update => vec![Task::Update {
             retained: size(4_000, 600),
             forgotten: size(400, 60),
             cols: size(512, 128),
             classes: 100,
         }],
-        Group::Random => vec![Task::Random {
+        Operation::Random => vec![Task::Random {
             rows: size(20_000, 1_000),
             inputs: size(784, 196),
             frequencies: size(1_000, 200),
         }],
-        Group::Leverage => vec![Task::Leverage {
+        Operation::Leverage => vec![Task::Leverage {
             rows: size(20_000, 2_000),
             cols: size(512, 128),
         }],
         #[cfg(feature = "nn")]
-        Group::Networks => networks(quick),
+        Operation::Networks => networks(quick),
+        _ => Vec::new(),
     }
 }
 
@@ -393,9 +394,9 @@ mod tests {
     #[test]
     fn every_task_has_a_name_of_its_own() {
         for quick in [false, true] {
-            let all = Group::ALL.into_iter();
+            let all = Operation::ALL.into_iter();
             let names: Vec<_> = all
-                .flat_map(|group| tasks(group, quick, None))
+                .flat_map(|operation| tasks(operation, quick, None))
                 .map(|task| (task.operation(), task.shape()))
                 .collect();
             let distinct: std::collections::BTreeSet<_> = names.iter().collect();

@@ -12,8 +12,8 @@ pub(super) use self::faer::Faer;
 pub(super) use networks::Prepared;
 pub(super) use python::{LIBRARIES, Python, with_threads};
 
-use crate::engine::Matrix;
-use crate::error::Result;
+use anyhow::Result;
+use muso::engine::Matrix;
 
 /// Somebody else's way of doing a task whose arrays it already has.
 pub(super) trait Peer {

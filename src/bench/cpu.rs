@@ -11,10 +11,10 @@ use super::peers::{Faer, LIBRARIES, Peer, Python};
 use super::report::processor;
 use super::temporary::Temporary;
 use super::work::{Task, available_memory, projected_rows, tasks};
-use super::{BenchReport, Group, Limit, Measurement, Options, PeerMeasurement, Spread};
-use crate::engine::{CpuEngine, Engine, Matrix, Probe};
-use crate::error::Result;
-use crate::progress::{Progress, check};
+use super::{BenchReport, Limit, Measurement, Operation, Options, PeerMeasurement, Spread};
+use anyhow::Result;
+use muso::engine::{CpuEngine, Engine, Matrix, Probe};
+use muso::progress::{Progress, check};
 
 /// Rounds unless told otherwise.
 const ROUNDS: usize = 15;
@@ -25,18 +25,18 @@ const PAUSE: Duration = Duration::from_millis(60);
 /// Both when only seeing that it works.
 const QUICK: Duration = Duration::from_millis(10);
 
-/// Measures groups of operations. A peer whose result is not ours is in the report as such.
-pub fn run(
+/// Measures operations. A peer whose result is not ours is in the report as such.
+pub(crate) fn run(
     engine: &CpuEngine,
-    groups: &[Group],
+    operations: &[Operation],
     options: &Options,
     progress: &mut dyn Progress,
 ) -> Result<BenchReport> {
     let memory = available_memory();
-    let sizes = |&group: &Group| tasks(group, options.quick, memory);
-    let tasks: Vec<Task> = groups.iter().flat_map(sizes).collect();
+    let sizes = |&operation: &Operation| tasks(operation, options.quick, memory);
+    let tasks: Vec<Task> = operations.iter().flat_map(sizes).collect();
     let mut report = empty_report(engine, options);
-    if groups.contains(&Group::Projection) && !options.quick {
+    if operations.contains(&Operation::Projection) && !options.quick {
         report.notes.extend(fewer_rows(memory));
     }
     let mut bench = Bench::new(engine, options, &mut report)?;
@@ -63,7 +63,7 @@ pub(super) fn empty_report(engine: &CpuEngine, options: &Options) -> BenchReport
 }
 
 /// The device and the processor as a report on this engine names them.
-pub fn machine(engine: &CpuEngine) -> (String, String) {
+pub(crate) fn machine(engine: &CpuEngine) -> (String, String) {
     (engine.describe(), processor())
 }
 
@@ -86,7 +86,7 @@ impl Steps<'_> {
     fn at(&mut self, round: usize, rounds: usize) -> Result<()> {
         let part = (100 * round / rounds.max(1)) as u64;
         let done = 100 * self.done + part;
-        check(self.progress, "measuring", done, 100 * self.total)
+        Ok(check(self.progress, "measuring", done, 100 * self.total)?)
     }
 }
 

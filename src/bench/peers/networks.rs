@@ -6,12 +6,13 @@ use muso_models::burn::tensor::{Device, Int, Tensor, TensorData};
 use muso_models::{Architecture, Folded, Mode, Network, NetworkConfig, Statistics, Tape, params};
 use serde_json::{Value, json};
 
-use super::super::inputs::{Array, gaussian_f32};
-use crate::engine::Matrix;
-use crate::error::Result;
+use super::super::arrays::Array;
+use super::super::inputs::gaussian_f32;
+use anyhow::Result;
+use muso::engine::Matrix;
 
 /// A network with a batch to run it on.
-pub(in super::super) struct Prepared {
+pub(crate) struct Prepared {
     config: NetworkConfig,
     network: Network,
     folded: Folded,
@@ -21,7 +22,7 @@ pub(in super::super) struct Prepared {
 }
 
 impl Prepared {
-    pub(in super::super) fn new(architecture: Architecture, count: usize) -> Result<Self> {
+    pub(crate) fn new(architecture: Architecture, count: usize) -> Result<Self> {
         let image = match architecture {
             Architecture::SmallCnn => [1, 28, 28],
             _ => [3, 32, 32],
@@ -43,7 +44,7 @@ impl Prepared {
         })
     }
 
-    pub(in super::super) fn describe(&self) -> Value {
+    pub(crate) fn describe(&self) -> Value {
         json!({
             "architecture": self.config.architecture.name(),
             "classes": self.config.classes,
@@ -52,7 +53,7 @@ impl Prepared {
     }
 
     /// What the peers get: the images, the labels and all tensors end to end.
-    pub(in super::super) fn arrays(&self) -> Vec<(&'static str, Array)> {
+    pub(crate) fn arrays(&self) -> Vec<(&'static str, Array)> {
         let count = self.images.dims()[0];
         let images = floats(self.images.clone());
         let state = self.network.state();
@@ -66,13 +67,13 @@ impl Prepared {
     }
 
     /// Feature rows.
-    pub(in super::super) fn extraction(&self) -> Matrix {
+    pub(crate) fn extraction(&self) -> Matrix {
         let rows = self.folded.features(self.images.clone());
         widened(rows.dims()[0], floats(rows))
     }
 
     /// Forward, backward and the update; gives the gradient of the first convolution.
-    pub(in super::super) fn training(&self) -> Matrix {
+    pub(crate) fn training(&self) -> Matrix {
         let statistics = Statistics::default();
         let mode = Mode::Train(&statistics);
         let logits = self

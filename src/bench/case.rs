@@ -5,18 +5,19 @@ use std::cell::RefCell;
 
 use serde_json::{Value, json};
 
-use super::Group;
-use super::inputs::{Array, decaying_features, gaussian, gram, label_update};
+use super::Operation;
+use super::arrays::Array;
+use super::inputs::{decaying_features, gaussian, gram, label_update};
 #[cfg(feature = "nn")]
 use super::peers::Prepared;
 use super::peers::{Faer, Local, Peer, Python};
 use super::temporary::Temporary;
 use super::work::Task;
-use crate::engine::{CpuEngine, Dtype, Engine, Matrix};
-use crate::error::Result;
-use crate::features::RandomFeatures;
-use crate::labels::leverage_scores;
-use crate::solve::Eigen;
+use anyhow::Result;
+use muso::engine::{CpuEngine, Dtype, Engine, Matrix};
+use muso::features::RandomFeatures;
+use muso::labels::leverage_scores;
+use muso::solve::Eigen;
 
 /// Of the label update.
 const RIDGE: f64 = 1e-6;
@@ -236,7 +237,7 @@ impl Case {
             Kept::Network { training: true, .. } => "training",
             #[cfg(feature = "nn")]
             Kept::Network { .. } => "extraction",
-            _ => self.task.group().name(),
+            _ => self.task.kind().name(),
         }
     }
 
@@ -285,38 +286,36 @@ impl Case {
 
     /// The largest difference from ours that is rounding; nothing where the variant is known to be wrong.
     pub(super) fn tolerance(&self, variant: &str) -> Option<f64> {
-        match (self.task.group(), variant) {
+        match (&self.kept, variant) {
             // The same products and sums in the same order.
             (_, "ours f32") => Some(0.0),
             // Its Woodbury form has (λI)⁻¹ where I belongs; what it gives is not the projector.
             (_, variant) if variant.contains("authors") => None,
             // It subtracts numbers of size ‖G‖/λ that nearly cancel.
             (_, variant) if variant.contains("woodbury") => Some(1e-2),
-            (Group::Gram, variant) if variant.contains("f32") => Some(1e-4),
-            (Group::Gram, _) => Some(1e-12),
-            (Group::Cholesky, _) => Some(1e-9),
+            (Kept::Gram { .. }, variant) if variant.contains("f32") => Some(1e-4),
+            (Kept::Gram { .. }, _) => Some(1e-12),
+            (Kept::Cholesky { .. }, _) => Some(1e-9),
             // Rows whose two best classes are equal but for rounding.
-            (Group::Projection, variant) if variant.contains("f32") => Some(1e-3),
-            (Group::Projection, _) => Some(0.0),
-            (Group::Update, _) => Some(1e-5),
-            (Group::Random | Group::Leverage, _) => Some(1e-10),
+            (Kept::Projection { .. }, variant) if variant.contains("f32") => Some(1e-3),
+            (Kept::Projection { .. }, _) => Some(0.0),
+            (Kept::Update { .. }, _) => Some(1e-5),
+            (Kept::Random { .. } | Kept::Leverage { .. }, _) => Some(1e-10),
             // A ReLU whose input is within rounding of zero falls to either side, and the gradient follows.
             #[cfg(feature = "nn")]
-            (Group::Networks, _) if self.kind() == "training" => Some(5e-2),
-            #[cfg(feature = "nn")]
-            (Group::Networks, _) => Some(1e-4),
+            (Kept::Network { training, .. }, _) => Some(if *training { 5e-2 } else { 1e-4 }),
         }
     }
 
     /// Largest difference from ours over the largest entry; of classes, the share that differs.
     pub(super) fn difference(&self, ours: &Matrix, theirs: &Matrix) -> f64 {
-        match self.task.group() {
-            Group::Projection => {
+        match self.task.kind() {
+            Operation::Projection => {
                 let pairs = ours.as_slice().iter().zip(theirs.as_slice());
                 pairs.filter(|(a, b)| a != b).count() as f64 / ours.rows() as f64
             }
             // `dsyrk` and faer leave the upper triangle alone.
-            Group::Gram => largest_gap(ours, theirs, |i| i + 1),
+            Operation::Gram => largest_gap(ours, theirs, |i| i + 1),
             _ => largest_gap(ours, theirs, |_| ours.cols()),
         }
     }

@@ -1,19 +1,8 @@
-//! What `head_scale` needs: seeded inputs, and a plain f64 reference that owes nothing to the engine.
+//! Plain f64 references that owe nothing to the engine. The benches of criterion include this file too.
 
 use muso::engine::Matrix;
-use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
-use rand_distr::{Distribution, StandardNormal};
 
-/// Standard normal values in f32.
-pub(crate) fn gaussian_f32(count: usize, seed: u64) -> Vec<f32> {
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    (0..count)
-        .map(|_| StandardNormal.sample(&mut rng))
-        .collect()
-}
-
-/// (A + ridge·I)⁻¹B by an unblocked Cholesky factor.
+/// Computes (A + ridge·I)⁻¹B by an unblocked Cholesky factor.
 pub(crate) fn cholesky_solve(a: &Matrix, ridge: f64, b: &Matrix) -> Matrix {
     let n = a.rows();
     let mut l = Matrix::zeros(n, n);
@@ -53,19 +42,10 @@ pub(crate) fn cholesky_solve(a: &Matrix, ridge: f64, b: &Matrix) -> Matrix {
     x
 }
 
-/// ‖a − b‖ / ‖b‖, Frobenius.
+/// Computes ‖a − b‖ / ‖b‖, Frobenius; infinite where the shapes differ.
 pub(crate) fn relative(a: &Matrix, b: &Matrix) -> f64 {
-    a.zip(b, |a, b| a - b).norm() / b.norm().max(f64::MIN_POSITIVE)
-}
-
-/// The middle of some numbers.
-pub(crate) fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let half = sorted.len() / 2;
-    match sorted.len() {
-        0 => f64::NAN,
-        n if n % 2 == 1 => sorted[half],
-        _ => 0.5 * (sorted[half - 1] + sorted[half]),
+    if (a.rows(), a.cols()) != (b.rows(), b.cols()) {
+        return f64::INFINITY;
     }
+    a.zip(b, |a, b| a - b).norm() / b.norm().max(f64::MIN_POSITIVE)
 }
