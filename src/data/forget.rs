@@ -42,7 +42,7 @@ impl ForgetSpec {
             return match number(class) {
                 Ok(class) if i64::try_from(class).is_ok() => Ok(Self::Class(class as i64)),
                 _ => Err(Error::selection(
-                    format!("--forget {arg}"),
+                    format!("`.forget = {arg}`"),
                     format!("`{}` is not a class number", shown(class, 40)),
                     "class:K with K a whole number, 0 or more (a file of that name: ./class:…)",
                 )),
@@ -209,7 +209,7 @@ mod tests {
             "class:9223372036854775808",
         ] {
             let message = ForgetSpec::parse(bad).unwrap_err().to_string();
-            assert!(message.starts_with("--forget class:"), "{message}");
+            assert!(message.starts_with("`.forget = class:"), "{message}");
         }
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("list");

@@ -108,7 +108,7 @@ struct Gathered {
 pub fn run<E: Engine>(engine: &E, params: &Params, progress: &mut dyn Progress) -> Result<Table> {
     if params.seeds.is_empty() {
         return Err(Error::Parameter {
-            name: "--seeds",
+            name: "`.seeds`",
             value: "0".into(),
             expected: "at least 1".into(),
         });

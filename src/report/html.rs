@@ -213,8 +213,7 @@ pub fn head_page(report: &HeadReport) -> String {
             "The distance is relative (Frobenius), to a head solved from the retained rows alone in the same run."
         }
         None => {
-            "The distance to a head solved from the retained rows alone was not measured in this run; \
-             --verify measures it."
+            "The distance to a head solved from the retained rows alone was not measured in this run."
         }
     };
     out.push_str(&format!("<p class=\"lede\">{lede}</p>\n"));

@@ -253,7 +253,7 @@ impl Unlearn {
 /// Puts `a.b=value` into a table that may lack `a`.
 fn set(table: &mut toml::Table, setting: &str) -> Result<()> {
     let fault = |problem: &str| Error::Parameter {
-        name: "--set",
+        name: "`.settings`",
         value: setting.into(),
         expected: problem.into(),
     };
@@ -303,7 +303,7 @@ impl Start {
             });
         }
         let path = request.model.as_deref().ok_or(Error::Missing {
-            name: "--run or --model",
+            name: "`.run` or `.model`",
             expected: "the model that is to forget".into(),
         })?;
         let network = make(path, &request.config, request.architecture, &data)?;
@@ -347,7 +347,7 @@ fn make(
         return Err(Error::format(
             path,
             format!("a network of width {}", found.width.unwrap_or_default()),
-            format!("one of width {width}, or no --width"),
+            format!("one of width {width}, or no `.width`"),
         ));
     }
     Ok(NetworkConfig {
@@ -376,8 +376,8 @@ impl Evaluate {
     pub fn run(&self, place: &Workplace, progress: &mut dyn Progress) -> Result<Report> {
         if self.reference.is_some() && self.forget.is_none() {
             return Err(Error::Missing {
-                name: "--forget-class, --forget-random or --forget",
-                expected: "what was forgotten: the distance to --reference is measured there"
+                name: "`.forget`",
+                expected: "what was forgotten: the distance to `.reference` is measured there"
                     .into(),
             });
         }

@@ -204,7 +204,7 @@ pub fn reproduce(
 ) -> Result<Compared> {
     let parts = table.parts();
     let path = path.ok_or_else(|| Error::Missing {
-        name: "--data-path",
+        name: "`.data_path`",
         expected: format!("the folder of {}", parts[0].dataset),
     })?;
     let mut whole: Option<Compared> = None;
