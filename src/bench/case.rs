@@ -9,7 +9,7 @@ use super::Operation;
 use super::arrays::Array;
 use super::inputs::{decaying_features, gaussian, gram, label_update};
 #[cfg(feature = "nn")]
-use super::peers::Prepared;
+use super::network::{Prepared, floats, label};
 use super::peers::{Faer, Local, Peer, Python};
 use super::temporary::Temporary;
 use super::work::Task;
@@ -136,7 +136,7 @@ impl Case {
                 training,
                 ..
             } => Kept::Network {
-                network: Box::new(Prepared::new(architecture, images)?),
+                network: Box::new(prepared(architecture, images)?),
                 training,
             },
         };
@@ -172,8 +172,8 @@ impl Case {
             Kept::Leverage { z, eigen } => column(leverage_scores(engine, eigen, z.rows(), None)?),
             #[cfg(feature = "nn")]
             Kept::Network { network, training } => match training {
-                true => network.training(),
-                false => network.extraction(),
+                true => first(network.training()),
+                false => widened(network.extraction()),
             },
         }))
     }
@@ -199,6 +199,16 @@ impl Case {
             Kept::Cholesky { a, b } => {
                 let run = move || faer.solve(a.matrix(), b.matrix());
                 vec![Box::new(Local::new("faer", run))]
+            }
+            #[cfg(feature = "nn")]
+            Kept::Network { network, training } => {
+                let run = move || {
+                    Ok(match training {
+                        true => first(network.burn_training()),
+                        false => widened(network.burn_extraction()),
+                    })
+                };
+                vec![Box::new(Local::new("burn", run))]
             }
             _ => Vec::new(),
         }
@@ -245,7 +255,11 @@ impl Case {
     fn parameter(&self) -> Value {
         match &self.kept {
             #[cfg(feature = "nn")]
-            Kept::Network { network, .. } => network.describe(),
+            Kept::Network { network, .. } => json!({
+                "architecture": network.config.architecture.name(),
+                "classes": network.config.classes,
+                "image": network.config.image,
+            }),
             _ => json!(RIDGE),
         }
     }
@@ -278,8 +292,17 @@ impl Case {
             ],
             #[cfg(feature = "nn")]
             Kept::Network { network, .. } => {
-                let arrays = network.arrays().into_iter();
-                arrays.map(|(name, array)| (name, Owned(array))).collect()
+                let count = network.images.dims()[0];
+                let images = floats(network.images.clone());
+                // All tensors end to end.
+                let state = network.network.state();
+                let weights: Vec<f32> = state.iter().flat_map(|t| t.values.clone()).collect();
+                let labels: Vec<f32> = (0..count).map(|i| label(i) as f32).collect();
+                vec![
+                    ("images", Owned(Array::F32(images.len() / count, images))),
+                    ("weights", Owned(Array::F32(weights.len(), weights))),
+                    ("labels", Owned(Array::F32(count, labels))),
+                ]
             }
         }
     }
@@ -319,6 +342,28 @@ impl Case {
             _ => largest_gap(ours, theirs, |_| ours.cols()),
         }
     }
+}
+
+/// Draws a network and a batch, on the processor.
+#[cfg(feature = "nn")]
+fn prepared(architecture: muso_models::Architecture, images: usize) -> muso::Result<Prepared> {
+    use muso_models::burn::tensor::Device;
+    Ok(Prepared::new(architecture, images, &Device::flex())?)
+}
+
+/// Returns rows in f64.
+#[cfg(feature = "nn")]
+fn widened(rows: muso_models::burn::tensor::Tensor<2>) -> Matrix {
+    let [count, width] = rows.dims();
+    let values = floats(rows).into_iter().map(f64::from);
+    Matrix::from_vec(count, width, values.collect())
+}
+
+/// Returns the gradient of the first convolution, as one row.
+#[cfg(feature = "nn")]
+fn first(gradients: Vec<muso_models::burn::tensor::Tensor<1>>) -> Matrix {
+    let first = gradients.into_iter().next();
+    widened(first.expect("a network has weights").unsqueeze())
 }
 
 /// A matrix of one column.

@@ -25,6 +25,10 @@ const PAUSE: Duration = Duration::from_millis(60);
 /// Both when only seeing that it works.
 const QUICK: Duration = Duration::from_millis(10);
 
+/// The burn that the program is built with.
+#[cfg(feature = "nn")]
+const BURN_VERSION: &str = "0.22";
+
 /// Measures operations. A peer whose result is not ours is in the report as such.
 pub(crate) fn run(
     engine: &CpuEngine,
@@ -40,6 +44,11 @@ pub(crate) fn run(
         report.notes.extend(fewer_rows(memory));
     }
     let mut bench = Bench::new(engine, options, &mut report)?;
+    #[cfg(feature = "nn")]
+    if operations.contains(&Operation::Networks) && bench.others.is_some() {
+        let version = BURN_VERSION.to_owned();
+        report.libraries.insert("burn".into(), Some(version));
+    }
     for (done, &task) in tasks.iter().enumerate() {
         let mut steps = Steps {
             progress,

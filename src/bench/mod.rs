@@ -24,6 +24,8 @@ pub(crate) mod head;
 mod inputs;
 #[cfg(feature = "nn")]
 pub(crate) mod lanes;
+#[cfg(feature = "nn")]
+mod network;
 mod page;
 mod peers;
 mod reference;

@@ -1,15 +1,11 @@
-//! Others who do the same: libraries of Python in a process of their own, and faer in this one.
+//! Others who do the same: libraries of Python in a process of their own, and faer and burn in this one.
 
 mod faer;
-#[cfg(feature = "nn")]
-mod networks;
 mod python;
 
 use std::time::Instant;
 
 pub(super) use self::faer::Faer;
-#[cfg(feature = "nn")]
-pub(super) use networks::Prepared;
 pub(super) use python::{LIBRARIES, Python, with_threads};
 
 use anyhow::Result;
