@@ -75,7 +75,7 @@ impl Baseline {
     /// Reads a report.
     pub(crate) fn load(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, "read", e))?;
-        let expected = "a report of `muso bench --save`";
+        let expected = "a report of muso bench `.save`";
         let found: Self = serde_json::from_str(&text)
             .map_err(|e| Error::format(path, format!("no report: {e}"), expected))?;
         let usable = |m: &Earlier| m.share_of_limit > 0.0 && m.seconds > 0.0;

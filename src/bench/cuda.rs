@@ -87,7 +87,7 @@ pub(crate) fn run(
 fn not_here(operation: Operation) -> Error {
     let all: Vec<&str> = Operation::DEVICE.into_iter().map(Operation::name).collect();
     Error::Parameter {
-        name: "`.operations`",
+        name: "OPERATION",
         value: operation.name().into(),
         expected: format!("one of {} on a GPU", all.join(", ")),
     }
