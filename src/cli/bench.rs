@@ -13,7 +13,8 @@ use crate::bench::{Baseline, BenchReport, Operation, Options, Peers, cpu, head, 
 /// Measure the operations against what the device can do, and beside other libraries.
 ///
 /// On the processor each round times ours and then every library that is installed (numpy, scipy and torch of a Python,
-/// and faer) on the same arrays with as many threads. Results are compared first; one that is not ours ends in failure.
+/// faer, and burn for networks) on the same arrays with as many threads. Results are compared first; one that is not
+/// ours ends in failure.
 /// Ratios and the share of the machine's measured peak are taken within rounds, since the speed of a shared machine
 /// swings. On a GPU the kernels are measured by themselves.
 #[derive(Debug, Args)]
