@@ -4,7 +4,7 @@
 //! reads `--ridge` and `--objective ridge` instead: [`spelt`] turns one into the other in whatever is printed or written.
 
 /// Every field that a message may name, and the option that sets it.
-const FLAGS: [(&str, &str); 26] = [
+const FLAGS: [(&str, &str); 28] = [
     ("architecture", "--arch"),
     ("config", "--config"),
     ("data_path", "--data-path"),
@@ -31,6 +31,8 @@ const FLAGS: [(&str, &str); 26] = [
     ("shards", "--shards"),
     ("source", "--from"),
     ("sums", "--sums"),
+    ("verify", "--verify"),
+    ("width", "--width"),
 ];
 
 /// A message with options in place of fields; a field that no option sets stays as it is.
@@ -90,6 +92,43 @@ mod tests {
             ("", ""),
         ] {
             assert_eq!(spelt(said), read);
+        }
+    }
+
+    /// The names after `` `. `` in the sources of a folder, comments apart.
+    fn fields_named(folder: &std::path::Path, found: &mut Vec<(String, String)>) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                fields_named(&path, found);
+                continue;
+            }
+            let Ok(text) = std::fs::read_to_string(&path) else {
+                continue;
+            };
+            let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+            for line in code.lines().filter(|l| !l.trim_start().starts_with("//")) {
+                for part in line.split("`.").skip(1) {
+                    let end = part.find(|c: char| !c.is_ascii_lowercase() && c != '_');
+                    let field = &part[..end.unwrap_or(part.len())];
+                    if !field.is_empty() {
+                        found.push((path.display().to_string(), field.to_owned()));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_field_that_the_library_names_has_an_option() {
+        let mut found = Vec::new();
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        fields_named(&root.join("src"), &mut found);
+        found.retain(|(path, _)| !path.contains("cli"));
+        assert!(found.len() > 20, "only {} were seen", found.len());
+        for (path, field) in found {
+            let known = FLAGS.iter().any(|(name, _)| *name == field);
+            assert!(known, "{path} names .{field}, which no option sets");
         }
     }
 

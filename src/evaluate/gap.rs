@@ -7,16 +7,15 @@
 //! | scenario | RA | TA | FA |
 //! |---|---|---|---|
 //! | random, listed rows | retained training rows | all test rows | forgotten training rows |
-//! | a whole class or fine class | retained training rows | test rows of the others | test rows of that class |
+//! | whole classes or fine classes | retained training rows | test rows of the others | test rows of those classes |
 //! | a part of a class | retained training rows | all test rows | forgotten training rows |
 //!
 //! ```
-//! use muso::data::{Scenario, TestRows};
-//! use muso::evaluate::{Classes, Scores, avg_gap, judged_rows};
-//! let classes = Classes { train: &[0, 0, 1, 1], test: &[0, 1, 1], names: &[] };
-//! let scenario = Scenario::FullClass { class: 1 };
-//! let split = scenario.split(classes.train, classes.test, TestRows::All, 0)?;
-//! let judged = judged_rows(&scenario, &classes, &split);
+//! use muso::data::{Forget, Labelled, TestRows};
+//! use muso::evaluate::{Scores, avg_gap, judged_rows};
+//! let labels = Labelled::new(&[0, 0, 1, 1], &[0, 1, 1]);
+//! let selection = Forget::class(1).select(&labels, 0)?;
+//! let judged = judged_rows(&selection, &selection.split(TestRows::All));
 //! assert_eq!(judged.fa.rows, [1, 2]);
 //! assert_eq!(judged.fa.text, "over the 2 test rows of class 1, which is forgotten");
 //!
@@ -27,7 +26,7 @@
 //! ```
 
 use super::mia::Mia;
-use crate::data::{Scenario, Split};
+use crate::data::{ForgetClass, Selection, Split};
 
 /// The four percentages by which a network is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
@@ -96,28 +95,6 @@ impl RowSet {
     }
 }
 
-/// The classes that a scenario speaks of: the labels themselves, or the finer ones when a model is trained on coarse
-/// classes and made to forget a fine one.
-#[derive(Clone, Copy, Debug)]
-pub struct Classes<'a> {
-    /// Of the training rows.
-    pub train: &'a [i64],
-    /// Of the test rows.
-    pub test: &'a [i64],
-    /// Names by class, for the text; a class without one goes by its number.
-    pub names: &'a [&'a str],
-}
-
-impl Classes<'_> {
-    fn name(&self, class: i64) -> String {
-        let name = usize::try_from(class).ok().and_then(|c| self.names.get(c));
-        name.map_or_else(
-            || format!("class {class}"),
-            |name| format!("class “{name}”"),
-        )
-    }
-}
-
 /// The rows of every metric in one scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judged {
@@ -144,34 +121,26 @@ impl Judged {
     }
 }
 
-/// The rows of RA, TA, FA and MIA for a `split` that `scenario` made of `classes`.
+/// Returns the rows of RA, TA, FA and MIA for a `selection` and the `split` that it makes.
 ///
-/// FA is over test rows only when a whole class is forgotten, as in the paper's full-class and sub-class tables: then the
-/// test rows of that class are rows of what was forgotten that no model has seen. For a part of a class no test row
+/// FA is over test rows only when whole classes are forgotten, as in the paper's full-class and sub-class tables: then the
+/// test rows of those classes are rows of what was forgotten that no model has seen. For a part of a class no test row
 /// corresponds, and FA is over the forgotten training rows themselves.
-pub fn judged_rows(scenario: &Scenario, classes: &Classes<'_>, split: &Split) -> Judged {
-    let all_test = RowSet::new(Source::Test, (0..classes.test.len()).collect(), "all", "");
+pub fn judged_rows(selection: &Selection<'_>, split: &Split) -> Judged {
+    let tested = selection.among().coarse.test.len();
+    let all_test = RowSet::new(Source::Test, (0..tested).collect(), "all", "");
     let forgotten = RowSet::new(Source::Train, split.forget.clone(), "the", "forgotten ");
-    let whole_class = match scenario {
-        Scenario::FullClass { class } | Scenario::FineClass { class, .. } => Some(*class),
-        Scenario::SubClass { class, .. } => {
-            let gone = split.retain.iter().all(|&i| classes.train[i] != *class);
-            gone.then_some(*class)
-        }
-        Scenario::Random { .. } | Scenario::Rows { .. } => None,
-    };
-    let (ta, fa) = match whole_class {
-        Some(class) => {
-            let (of_class, others): (Vec<usize>, Vec<usize>) =
-                (0..classes.test.len()).partition(|&i| classes.test[i] == class);
-            let name = classes.name(class);
-            (
-                RowSet::new(Source::Test, others, "the", "").also(&format!(", without {name}")),
-                RowSet::new(Source::Test, of_class, "the", "")
-                    .also(&format!(" of {name}, which is forgotten")),
-            )
-        }
-        None => (all_test.clone(), forgotten.clone()),
+    let (ta, fa) = if selection.whole_classes().is_empty() {
+        (all_test.clone(), forgotten.clone())
+    } else {
+        let of_classes = selection.forgotten_test_rows();
+        let (gone, others) = (0..tested).partition(|&row| of_classes[row]);
+        let (names, are) = classes_named(selection);
+        (
+            RowSet::new(Source::Test, others, "the", "").also(&format!(", without {names}")),
+            RowSet::new(Source::Test, gone, "the", "")
+                .also(&format!(" of {names}, which {are} forgotten")),
+        )
     };
     Judged {
         ra: RowSet::new(Source::Train, split.retain.clone(), "the", "retained "),
@@ -179,6 +148,22 @@ pub fn judged_rows(scenario: &Scenario, classes: &Classes<'_>, split: &Split) ->
         fa,
         forgotten,
         all_test,
+    }
+}
+
+/// Names the classes that are forgotten as a whole, and gives the verb that goes with them.
+fn classes_named(selection: &Selection<'_>) -> (String, &'static str) {
+    let name = |&class: &ForgetClass| {
+        let (ForgetClass::Coarse(number) | ForgetClass::Fine(number)) = class;
+        let named = selection.among().name(class);
+        named.map_or_else(|| number.to_string(), |name| format!("“{name}”"))
+    };
+    let names: Vec<String> = selection.whole_classes().iter().map(name).collect();
+    match names.split_last() {
+        Some((last, others)) if !others.is_empty() => {
+            (format!("classes {} and {last}", others.join(", ")), "are")
+        }
+        _ => (format!("class {}", names.concat()), "is"),
     }
 }
 
@@ -198,19 +183,17 @@ pub(crate) fn counted(n: usize) -> String {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::data::{Amount, TestRows};
+    use crate::data::{Amount, ClassNames, Forget, Labelled, TestRows};
 
     const TRAIN: [i64; 8] = [0, 0, 0, 0, 1, 1, 2, 2];
     const TEST: [i64; 5] = [0, 1, 2, 0, 2];
 
-    fn judged(scenario: &Scenario, names: &[&str]) -> (Judged, Split) {
-        let classes = Classes {
-            train: &TRAIN,
-            test: &TEST,
-            names,
-        };
-        let split = scenario.split(&TRAIN, &TEST, TestRows::All, 3).unwrap();
-        (judged_rows(scenario, &classes, &split), split)
+    fn judged(forget: &Forget, names: Option<&ClassNames>) -> (Judged, Split) {
+        let labels = Labelled::new(&TRAIN, &TEST);
+        let labels = names.map_or(labels, |names| labels.with_names(names));
+        let selection = forget.select(&labels, 3).unwrap();
+        let split = selection.split(TestRows::All);
+        (judged_rows(&selection, &split), split)
     }
 
     #[test]
@@ -233,12 +216,9 @@ mod tests {
 
     #[test]
     fn random_and_listed_rows_are_judged_on_themselves() {
-        let random = Scenario::Random {
-            amount: Amount::Count(3),
-        };
-        let listed = Scenario::Rows { ids: vec![5, 1, 7] };
-        for scenario in [random, listed] {
-            let (judged, split) = judged(&scenario, &[]);
+        let random = Forget::random(Amount::Count(3));
+        for forget in [random, Forget::rows([5, 1, 7])] {
+            let (judged, split) = judged(&forget, None);
             assert_eq!(judged.ra.rows, split.retain);
             assert_eq!(
                 (judged.ra.source, judged.fa.source),
@@ -257,7 +237,8 @@ mod tests {
 
     #[test]
     fn a_class_is_judged_on_its_test_rows() {
-        let (judged, split) = judged(&Scenario::FullClass { class: 2 }, &["cat", "dog", "sea"]);
+        let names = ClassNames::new(["cat", "dog", "sea"]);
+        let (judged, split) = judged(&Forget::class("sea"), Some(&names));
         assert_eq!(judged.ra.rows, split.retain);
         assert_eq!(
             (judged.ta.source, &judged.ta.rows),
@@ -279,22 +260,49 @@ mod tests {
     }
 
     #[test]
-    fn a_fine_class_is_judged_like_a_class_and_a_part_of_one_like_rows() {
-        let sub = |amount| Scenario::SubClass { class: 0, amount };
-        let (whole, _) = judged(&sub(Amount::All), &[]);
+    fn several_classes_are_judged_on_their_test_rows() {
+        let names = ClassNames::new(["cat", "dog", "sea"]);
+        let (both, split) = judged(&Forget::classes(["cat", "dog"]), Some(&names));
+        assert_eq!(both.ra.rows, split.retain);
+        assert_eq!(both.ta.rows, [2, 4]);
+        assert_eq!(
+            (both.fa.source, &both.fa.rows),
+            (Source::Test, &vec![0, 1, 3])
+        );
+        assert_eq!(
+            both.ta.text,
+            "over the 2 test rows, without classes “cat” and “dog”"
+        );
+        assert_eq!(
+            both.fa.text,
+            "over the 3 test rows of classes “cat” and “dog”, which are forgotten"
+        );
+        assert_eq!(both.forgotten.rows, [0, 1, 2, 3, 4, 5]);
+        assert_eq!(both.non_members(Mia::Loss).rows, [0, 1, 3]);
+        let (both, _) = judged(&Forget::classes([2, 1]), None);
+        assert_eq!(
+            both.ta.text,
+            "over the 2 test rows, without classes 2 and 1"
+        );
+    }
+
+    #[test]
+    fn a_whole_part_is_judged_like_a_class_and_less_of_one_like_rows() {
+        let sub = |amount| Forget::part_of_class(0, amount);
+        let (whole, _) = judged(&sub(Amount::All), None);
         assert_eq!(
             (whole.ta.rows.as_slice(), whole.fa.rows.as_slice()),
             (&[1, 2, 4][..], &[0, 3][..])
         );
         assert_eq!(whole.ta.text, "over the 3 test rows, without class 0");
-        let (half, split) = judged(&sub(Amount::Fraction(0.5)), &[]);
+        let (half, split) = judged(&sub(Amount::Fraction(0.5)), None);
         assert_eq!(half.ta.rows.len(), 5);
         assert_eq!(
             (half.fa.source, &half.fa.rows),
             (Source::Train, &split.forget)
         );
         assert_eq!(half.fa.text, "over the 2 forgotten training rows");
-        let (one, _) = judged(&sub(Amount::Count(1)), &[]);
+        let (one, _) = judged(&sub(Amount::Count(1)), None);
         assert_eq!(one.fa.text, "over the 1 forgotten training row");
     }
 

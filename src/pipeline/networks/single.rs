@@ -8,11 +8,11 @@ use muso_models::{Architecture, Network, NetworkConfig};
 use serde::Serialize;
 
 use super::Workplace;
-use super::config::{Config, Forget};
+use super::config::Config;
 use super::experiment::{Bench, Case};
 use super::folder::{Folder, MAKE, load_into, make_of, make_text};
 use crate::data::checkpoint::write_state;
-use crate::data::{OutputFile, commit_all};
+use crate::data::{Forget, OutputFile, commit_all};
 use crate::error::{Error, Result};
 use crate::evaluate::{Mia, Outputs, Scores, avg_gap};
 use crate::methods::networks::{Method, Retrain, Snapshot, Task, find};
@@ -186,7 +186,7 @@ impl Unlearn {
             expected: "what to forget".into(),
         })?;
         let seed = self.config.seeds[0];
-        let case = forget.case(&data, seed)?;
+        let case = Case::new(forget, &data, seed)?;
         let start = Start::find(self, data, place)?;
         let bench = &start.bench;
         let task = Task {
@@ -386,7 +386,7 @@ impl Evaluate {
         let case = self
             .forget
             .as_ref()
-            .map(|forget| forget.case(&data, seed))
+            .map(|forget| Case::new(forget, &data, seed))
             .transpose()?;
         let network = make(&self.model, &self.config, self.architecture, &data)?;
         let bench = place.bench(data, network)?;
