@@ -6,10 +6,10 @@
 
 use std::path::Path;
 
+use muso::{Error, Result};
 use serde::Deserialize;
 
 use super::{BenchReport, Measurement};
-use muso::{Error, Result};
 
 /// What is needed of a report that `muso bench --save` wrote.
 #[derive(Clone, Debug, Deserialize)]

@@ -3,6 +3,11 @@
 use std::borrow::Cow::{self, Borrowed, Owned};
 use std::cell::RefCell;
 
+use anyhow::Result;
+use muso::engine::{CpuEngine, Dtype, Engine, Matrix};
+use muso::features::RandomFeatures;
+use muso::labels::leverage_scores;
+use muso::solve::Eigen;
 use serde_json::{Value, json};
 
 use super::Operation;
@@ -13,11 +18,6 @@ use super::network::{Prepared, floats, label};
 use super::peers::{Faer, Local, Peer, Python};
 use super::temporary::Temporary;
 use super::work::Task;
-use anyhow::Result;
-use muso::engine::{CpuEngine, Dtype, Engine, Matrix};
-use muso::features::RandomFeatures;
-use muso::labels::leverage_scores;
-use muso::solve::Eigen;
 
 /// Of the label update.
 const RIDGE: f64 = 1e-6;
@@ -401,6 +401,32 @@ mod tests {
         assert_eq!(largest_gap(&ours, &theirs, |_| 2), 0.5);
         let theirs = Matrix::from_vec(2, 2, vec![f64::NAN; 4]);
         assert_eq!(largest_gap(&ours, &theirs, |_| 2), f64::INFINITY);
+    }
+
+    #[cfg(feature = "nn")]
+    #[test]
+    fn burn_agrees_with_our_networks() {
+        use muso_models::Architecture;
+        let engine = CpuEngine::new(Some(1)).unwrap();
+        let faer = Faer::new(1).unwrap();
+        for architecture in [Architecture::SmallCnn, Architecture::ResNet20] {
+            for training in [false, true] {
+                let task = Task::Network {
+                    architecture,
+                    images: 4,
+                    multiplications: 1.0,
+                    training,
+                };
+                let case = Case::new(&engine, task).unwrap();
+                let wanted = case.ours(&engine).unwrap().into_matrix();
+                let mut peers = case.local_peers(&engine, &faer);
+                assert_eq!((peers.len(), peers[0].name()), (1, "burn"));
+                let (found, _) = peers[0].check().unwrap();
+                let difference = case.difference(&wanted, &found);
+                let allowed = case.tolerance("burn").unwrap();
+                assert!(difference <= allowed, "{task:?}: {difference}");
+            }
+        }
     }
 
     #[test]

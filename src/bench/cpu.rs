@@ -6,15 +6,16 @@
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
+use anyhow::Result;
+use muso::engine::{CpuEngine, Engine, Matrix, Probe};
+use muso::progress::{Progress, check};
+
 use super::case::Case;
 use super::peers::{Faer, LIBRARIES, Peer, Python};
 use super::report::processor;
 use super::temporary::Temporary;
 use super::work::{Task, available_memory, projected_rows, tasks};
 use super::{BenchReport, Limit, Measurement, Operation, Options, PeerMeasurement, Spread};
-use anyhow::Result;
-use muso::engine::{CpuEngine, Engine, Matrix, Probe};
-use muso::progress::{Progress, check};
 
 /// Rounds unless told otherwise.
 const ROUNDS: usize = 15;

@@ -4,8 +4,6 @@
 //! nothing.
 
 use half::{bf16, f16};
-
-use super::{BenchReport, Limit, Measurement, Operation, Work};
 use muso::engine::Matrix;
 use muso::gpu::gram::Labels;
 use muso::gpu::projection::Product;
@@ -16,6 +14,8 @@ use muso::gpu::{
 };
 use muso::progress::{Progress, check};
 use muso::{Error, Result};
+
+use super::{BenchReport, Limit, Measurement, Operation, Work};
 
 /// Rows, features and columns of the measurements.
 struct Sizes {

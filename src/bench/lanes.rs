@@ -7,11 +7,6 @@
 
 use std::time::Instant;
 
-use muso_models::{Architecture, NetworkConfig};
-use serde::Serialize;
-
-use super::temporary::Temporary;
-use super::{Spread, at_least};
 use muso::data::digits;
 use muso::data::images::{ClassNames, ImageSet, Kind, Normalisation, open};
 use muso::data::mnist::{PIXEL_MEAN, PIXEL_STD};
@@ -22,6 +17,11 @@ use muso::pipeline::networks::Workplace;
 use muso::progress::{Progress, check};
 use muso::scheduler::{Scheduler, Summary, Trace};
 use muso::{Error, Result};
+use muso_models::{Architecture, NetworkConfig};
+use serde::Serialize;
+
+use super::temporary::Temporary;
+use super::{Spread, at_least};
 
 /// Images of a pass when not told.
 pub(crate) const ROWS: usize = 50_000;

@@ -1,10 +1,11 @@
 //! A report as a page with plots.
 
+use muso::report::svg::{Line, LineChart, Scale, Stroke};
+use muso::report::{ChartPage, PageTable, html};
+
 use super::report::used;
 use super::scaling::{Point, Scaling};
 use super::{BenchReport, Measurement};
-use muso::report::svg::{Line, LineChart, Scale, Stroke};
-use muso::report::{ChartPage, PageTable, html};
 
 impl BenchReport {
     /// One self-contained page.

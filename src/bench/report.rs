@@ -449,6 +449,25 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_that_is_exceeded_is_named() {
+        let check = |met, text: &str| Check::new(met, text.into());
+        let mut report = BenchReport {
+            device: "cpu".into(),
+            checks: vec![check(true, "memory 1, limit 2")],
+            ..BenchReport::default()
+        };
+        assert!(report.exceeded().is_empty());
+        assert!(report.to_text().ends_with("\nok: memory 1, limit 2\n"));
+        report.checks.push(check(false, "time 3, limit 2"));
+        assert_eq!(report.exceeded(), ["EXCEEDED: time 3, limit 2"]);
+        for text in [report.to_text(), report.to_markdown(), report.to_html()] {
+            assert!(text.contains("EXCEEDED: time 3, limit 2"), "{text}");
+        }
+        assert!(report.to_json().contains("\"met\": false"));
+        assert!(!BenchReport::default().to_json().contains("checks"));
+    }
+
+    #[test]
     fn peers_stand_below_ours_and_a_wrong_one_is_named() {
         let mut m = measured();
         m.peers = vec![peer(1e-15, Some(1e-12)), peer(7.0, None)];

@@ -5,14 +5,14 @@
 
 use std::time::Instant;
 
-use serde::Serialize;
-
-use super::cpu::empty_report;
-use super::{BenchReport, Options, Spread};
 use muso::engine::{CpuEngine, Engine, Rows, SumsSpec, Targets};
 use muso::progress::{Progress, check};
 use muso::report::PageTable;
 use muso::{Error, Result};
+use serde::Serialize;
+
+use super::cpu::empty_report;
+use super::{BenchReport, Options, Spread};
 
 /// Rows of a batch.
 const BATCH: usize = 4_096;

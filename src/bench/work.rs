@@ -2,8 +2,9 @@
 //!
 //! Operations count a multiply-add as two. Bytes are those of every input read once and of every output written once.
 
-use super::Operation;
 use muso::engine::Dtype;
+
+use super::Operation;
 
 /// What an operation cannot do without.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -155,3 +155,35 @@ pub(super) fn reference(rows: usize) -> Matrix {
     }
     cholesky_solve(&gram, RIDGE, &cross)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::reference::relative;
+    use super::*;
+
+    #[test]
+    fn a_system_of_two_is_solved_and_other_shapes_are_far() {
+        // 3 1 and 1 3 with one more on the diagonal; only the lower triangle is read.
+        let a = Matrix::from_vec(2, 2, vec![3.0, f64::NAN, 1.0, 3.0]);
+        let b = Matrix::from_vec(2, 1, vec![9.0, 6.0]);
+        let x = cholesky_solve(&a, 1.0, &b);
+        let wanted = Matrix::from_vec(2, 1, vec![2.0, 1.0]);
+        assert!(relative(&x, &wanted) < 1e-15);
+        assert_eq!(relative(&a, &wanted), f64::INFINITY);
+    }
+
+    #[test]
+    fn a_smaller_file_is_the_beginning_of_a_larger_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let bytes = |rows| {
+            let input = Input::create(folder.path(), rows, &mut ()).unwrap();
+            std::fs::read(input.path("features.npy")).unwrap()
+        };
+        let (small, large) = (bytes(101), bytes(202));
+        let values = 101 * FEATURES * 4;
+        let begin = |file: &[u8], rows: usize| file.len() - rows * FEATURES * 4;
+        let (a, b) = (begin(&small, 101), begin(&large, 202));
+        assert_eq!(small[a..], large[b..b + values]);
+        assert_ne!(large[b..b + values], large[b + values..]);
+    }
+}

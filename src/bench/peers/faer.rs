@@ -1,13 +1,13 @@
 //! faer, with a pool of as many threads as ours has.
 
+use anyhow::Result;
 use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::linalg::cholesky::llt;
 use faer::linalg::matmul::triangular::{self, BlockStructure};
 use faer::{Accum, MatMut, MatRef, Par};
+use muso::engine::Matrix;
 
 use super::super::failed;
-use anyhow::Result;
-use muso::engine::Matrix;
 
 /// faer's side.
 pub(crate) struct Faer {

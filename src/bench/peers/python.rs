@@ -10,14 +10,14 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use anyhow::Result;
+use muso::Error;
+use muso::engine::Matrix;
 use serde_json::{Value, json};
 
 use super::super::arrays::Array;
 use super::super::temporary::Temporary;
 use super::Peer;
-use anyhow::Result;
-use muso::Error;
-use muso::engine::Matrix;
 
 /// Libraries whose operations are timed.
 pub(crate) const LIBRARIES: [&str; 3] = ["numpy", "scipy", "torch"];
