@@ -20,7 +20,7 @@ pub(super) enum Array {
 }
 
 impl Array {
-    /// Normal feature rows, stored as `dtype`.
+    /// Draws normal feature rows, stored as `dtype`.
     pub(super) fn features(rows: usize, cols: usize, dtype: Dtype, seed: u64) -> Self {
         let values = gaussian_f32(rows * cols, seed);
         match dtype {
@@ -31,7 +31,7 @@ impl Array {
         }
     }
 
-    /// As the engine takes it.
+    /// Returns the rows as the engine takes them.
     pub(super) fn rows(&self) -> Rows<'_> {
         match self {
             Self::F16(cols, values) => Rows::new(values.len() / cols, *cols, values.as_slice()),
@@ -41,6 +41,8 @@ impl Array {
         }
     }
 
+    /// Returns an f64 array as a matrix.
+    ///
     /// # Panics
     /// If it is not f64.
     pub(super) fn matrix(&self) -> &Matrix {
@@ -50,7 +52,7 @@ impl Array {
         }
     }
 
-    /// The same values in f32, which holds all of the narrower types.
+    /// Returns the same values in f32, which holds all of the narrower types.
     pub(super) fn widened(&self) -> Self {
         match self {
             Self::F16(cols, values) => {
@@ -63,7 +65,7 @@ impl Array {
         }
     }
 
-    /// The same f32 rows with a last column of ones.
+    /// Returns the same f32 rows with a last column of ones.
     ///
     /// # Panics
     /// If it is not f32.
@@ -76,7 +78,7 @@ impl Array {
         Self::F32(cols + 1, values.collect())
     }
 
-    /// Bytes of its values in NumPy's format, at most.
+    /// Returns the bytes of its values in NumPy's format, at most.
     pub(super) fn size(&self) -> u64 {
         let each = match self {
             Self::F64(_) => 8,
@@ -85,7 +87,7 @@ impl Array {
         (self.rows().rows() * self.rows().cols() * each) as u64
     }
 
-    /// Writes it in NumPy's format.
+    /// Writes the array in NumPy's format.
     pub(super) fn write_npy(&self, path: &Path) -> Result<()> {
         let (descr, bytes): (_, &[u8]) = match self {
             Self::F16(_, values) => ("<f2", bytemuck::cast_slice(values)),

@@ -41,18 +41,18 @@ struct Quartiles {
 /// A report beside its baseline.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Comparison {
-    /// In the order of the report.
+    /// Operations on both sides, in the order of the report.
     pub(crate) changes: Vec<Change>,
-    /// Only in the baseline, as operation and shape.
+    /// Operations in the baseline only, with their shapes.
     pub(crate) gone: Vec<String>,
-    /// Only in the report.
+    /// Operations in the report only.
     pub(crate) new: Vec<String>,
 }
 
 /// One operation at one shape, then and now.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Change {
-    /// Operation and shape.
+    /// Names the operation and its shape.
     pub(crate) name: String,
     /// Share of the peak now over that of then: below 1 it has become slower.
     pub(crate) share: f64,
@@ -72,7 +72,7 @@ impl Change {
 }
 
 impl Baseline {
-    /// Reads a report.
+    /// Reads a report that was saved earlier.
     pub(crate) fn load(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, "read", e))?;
         let expected = "a report of muso bench `.save`";
@@ -136,7 +136,7 @@ impl Earlier {
 }
 
 impl Comparison {
-    /// For people.
+    /// Formats the comparison as a table for a terminal.
     pub(crate) fn to_text(&self) -> String {
         let mut text = format!(
             "\n{:<60} {:>13} {:>9} {:>11}\n",
@@ -163,7 +163,7 @@ impl Comparison {
         text
     }
 
-    /// Operations that became slower.
+    /// Returns the operations that became slower.
     pub(crate) fn fallen(&self) -> Vec<&Change> {
         self.changes.iter().filter(|change| change.fell()).collect()
     }

@@ -19,7 +19,7 @@ use super::peers::{Faer, Local, Peer, Python};
 use super::temporary::Temporary;
 use super::work::Task;
 
-/// Of the label update.
+/// The ridge λ of the label update.
 const RIDGE: f64 = 1e-6;
 
 /// One operation on one set of arrays.
@@ -43,7 +43,7 @@ impl Answer {
     }
 }
 
-/// What ours is computed from.
+/// The arrays that an operation is computed from.
 enum Kept {
     Gram {
         z: Array,
@@ -143,7 +143,7 @@ impl Case {
         Ok(Self { task, kept })
     }
 
-    /// Our result.
+    /// Computes our result.
     pub(super) fn ours(&self, engine: &CpuEngine) -> Result<Answer> {
         Ok(Answer::Values(match &self.kept {
             Kept::Gram { z } => gram(engine, z.rows(), false)?.gram,
@@ -178,7 +178,7 @@ impl Case {
         }))
     }
 
-    /// Those in this process.
+    /// Returns the peers that run in this process.
     pub(super) fn local_peers<'a>(
         &'a self,
         engine: &'a CpuEngine,
@@ -214,7 +214,7 @@ impl Case {
         }
     }
 
-    /// Those of Python.
+    /// Hands the arrays to Python and returns the peers that run there.
     pub(super) fn python_peers<'a>(
         &self,
         python: &'a RefCell<Python>,
@@ -240,7 +240,7 @@ impl Case {
         matches!(self.kept, Kept::Gram { ref z } if matches!(z, Array::F16(..) | Array::Bf16(..)))
     }
 
-    /// What the script calls it.
+    /// Returns the name that the Python script has for the operation.
     fn kind(&self) -> &'static str {
         match &self.kept {
             #[cfg(feature = "nn")]
@@ -251,7 +251,7 @@ impl Case {
         }
     }
 
-    /// What a peer must know beyond the arrays.
+    /// Returns what a peer must know beyond the arrays.
     fn parameter(&self) -> Value {
         match &self.kept {
             #[cfg(feature = "nn")]
@@ -366,12 +366,12 @@ fn first(gradients: Vec<muso_models::burn::tensor::Tensor<1>>) -> Matrix {
     widened(first.expect("a network has weights").unsqueeze())
 }
 
-/// A matrix of one column.
+/// Makes a matrix of one column.
 fn column(values: Vec<f64>) -> Matrix {
     Matrix::from_vec(values.len(), 1, values)
 }
 
-/// Over the first `columns(i)` of each row i.
+/// Compares the first `columns(i)` entries of each row i.
 fn largest_gap(ours: &Matrix, theirs: &Matrix, columns: impl Fn(usize) -> usize) -> f64 {
     let (mut largest, mut scale) = (0.0_f64, f64::MIN_POSITIVE);
     for i in 0..ours.rows() {

@@ -149,7 +149,7 @@ impl Others {
         }))
     }
 
-    /// All that do this task.
+    /// Returns all peers that do this task.
     fn of<'a>(
         &'a self,
         case: &'a Case,

@@ -149,7 +149,7 @@ impl Bench {
         }
     }
 
-    /// A matrix of numbers.
+    /// Fills a device matrix with numbers that are the same each time.
     fn filled<T: Value>(
         &self,
         (rows, cols): (usize, usize),

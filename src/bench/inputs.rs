@@ -9,7 +9,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 
-/// Standard normal values in f32.
+/// Draws standard normal values in f32.
 pub(crate) fn gaussian_f32(count: usize, seed: u64) -> Vec<f32> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     (0..count)
@@ -17,13 +17,13 @@ pub(crate) fn gaussian_f32(count: usize, seed: u64) -> Vec<f32> {
         .collect()
 }
 
-/// Standard normal entries.
+/// Draws a matrix of standard normal entries.
 pub(crate) fn gaussian(rows: usize, cols: usize, seed: u64) -> Matrix {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     Matrix::from_fn(rows, cols, |_, _| StandardNormal.sample(&mut rng))
 }
 
-/// Features whose columns shrink from 1 to `smallest`, so that a ridge of that size squared times N matters.
+/// Draws features whose columns shrink from 1 to `smallest`, so that a ridge of that size squared times N matters.
 pub(crate) fn decaying_features(rows: usize, cols: usize, smallest: f32, seed: u64) -> Vec<f32> {
     let mut values = gaussian_f32(rows * cols, seed);
     for row in values.chunks_exact_mut(cols) {
@@ -34,7 +34,7 @@ pub(crate) fn decaying_features(rows: usize, cols: usize, smallest: f32, seed: u
     values
 }
 
-/// G = ZᵀZ, through the engine.
+/// Computes G = ZᵀZ through the engine.
 pub(crate) fn gram<E: Engine>(engine: &E, rows: Rows<'_>, bias: bool) -> Result<Sums> {
     let spec = SumsSpec {
         features: rows.cols(),
@@ -46,7 +46,7 @@ pub(crate) fn gram<E: Engine>(engine: &E, rows: Rows<'_>, bias: bool) -> Result<
     engine.finish(sums)
 }
 
-/// The whole label update: sums over the retained rows, factor, W* = w_init + Π(w_p − w_init), labels Z_u W*.
+/// Runs a whole label update: sums over the retained rows, factor, W* = w_init + Π(w_p − w_init), labels Z_u W*.
 ///
 /// Weights with one row more than the features have columns carry a bias.
 pub(crate) fn label_update<E: Engine>(

@@ -36,13 +36,13 @@ pub(crate) enum Kept {
     Png,
 }
 
-/// What was measured.
+/// Times of passes in lanes and one thing after the other.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct LanesReport {
     kind: &'static str,
     /// How the images were kept.
     pub(crate) images: Kept,
-    /// Where.
+    /// Device that computed.
     pub(crate) device: String,
     /// Images of one pass.
     pub(crate) rows: usize,
@@ -62,7 +62,7 @@ pub(crate) struct LanesReport {
 }
 
 impl LanesReport {
-    /// For a terminal.
+    /// Formats the report for a terminal.
     pub(crate) fn text(&self) -> String {
         let median = |times: &[f64]| Spread::of(times).median;
         let cores = self
@@ -90,7 +90,7 @@ impl LanesReport {
     }
 }
 
-/// Reports, for programs.
+/// Formats reports as JSON.
 pub(crate) fn to_json(reports: &[LanesReport]) -> String {
     serde_json::to_string_pretty(reports).unwrap_or_default() + "\n"
 }

@@ -128,13 +128,13 @@ fn at_least(name: &'static str, value: usize, least: usize) -> muso::Result<()> 
 pub(crate) enum Peers {
     /// All that are there, with this interpreter for those in Python; `MUSO_PYTHON` or `python3` where none is named.
     Installed(Option<PathBuf>),
-    /// Nobody.
+    /// Compare with nobody.
     #[default]
     None,
 }
 
 impl Peers {
-    /// The interpreter to try.
+    /// Returns the interpreter to try.
     fn interpreter(&self) -> Option<PathBuf> {
         let Self::Installed(named) = self else {
             return None;
@@ -159,7 +159,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Rounds of a measurement that has `usual` unless told otherwise.
+    /// Returns the rounds of a measurement that has `usual` unless told otherwise.
     fn rounds(&self, usual: usize) -> muso::Result<usize> {
         const QUICK: usize = 3;
         let rounds = self.rounds.unwrap_or(usual);
@@ -182,7 +182,7 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// The least time in which it can be done.
+    /// Computes the least time in which the work can be done (the roofline).
     pub(crate) fn seconds(&self, work: Work) -> f64 {
         (work.flops / self.flops).max(work.bytes / self.bytes)
     }
@@ -202,9 +202,9 @@ impl From<Peak> for Limit {
 pub(crate) struct Measurement {
     /// What was done, with the kernel's technique.
     pub(crate) operation: String,
-    /// Of which sizes.
+    /// The sizes of the operation.
     pub(crate) shape: String,
-    /// What it cannot do without.
+    /// The operations and bytes that it cannot do without.
     pub(crate) work: Work,
     /// Time of one run.
     pub(crate) seconds: Spread,
@@ -244,7 +244,7 @@ impl PeerMeasurement {
 }
 
 impl Measurement {
-    /// Of rounds, each a time and what the device could do just then.
+    /// Makes a measurement of rounds, each a time and what the device could do just then.
     pub(crate) fn new(
         operation: String,
         shape: String,
@@ -269,7 +269,7 @@ impl Measurement {
         }
     }
 
-    /// Whether arithmetic or memory sets the limit.
+    /// Says whether arithmetic or memory sets the limit.
     pub(crate) fn bound(&self) -> &'static str {
         if self.work.flops / self.limit.flops >= self.work.bytes / self.limit.bytes {
             "arithmetic"

@@ -8,7 +8,7 @@ use super::scaling::{Point, Scaling};
 use super::{BenchReport, Measurement};
 
 impl BenchReport {
-    /// One self-contained page.
+    /// Formats the report as one self-contained page with plots.
     pub(crate) fn to_html(&self) -> String {
         html::chart_page(&ChartPage {
             title: "bench".into(),

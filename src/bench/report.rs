@@ -24,7 +24,7 @@ pub(crate) struct BenchReport {
     pub(crate) notes: Vec<String>,
     /// In the order in which they were made.
     pub(crate) measurements: Vec<Measurement>,
-    /// How time grows.
+    /// How the time of sums grows, where it was measured.
     pub(crate) scaling: Option<Scaling>,
     /// What was held against a limit.
     pub(crate) checks: Vec<Check>,
@@ -224,7 +224,7 @@ pub(super) fn used(lines: &[Cells]) -> Vec<usize> {
 }
 
 impl BenchReport {
-    /// For people.
+    /// Formats the report for a terminal.
     pub(crate) fn to_text(&self) -> String {
         let mut text = format!("{}\n", self.place());
         for line in self.about() {
@@ -274,7 +274,7 @@ impl BenchReport {
         text
     }
 
-    /// For programs.
+    /// Formats the report as JSON.
     pub(crate) fn to_json(&self) -> String {
         let entries = self.measurements.iter().map(|m| m.entry(self.is_virtual));
         let entries: Vec<Entry<'_>> = entries.collect();
@@ -295,7 +295,7 @@ impl BenchReport {
         format!("{value:#}\n")
     }
 
-    /// Both on one page.
+    /// Joins two reports of one machine.
     #[must_use]
     pub(crate) fn and(mut self, more: Self) -> Self {
         self.libraries.extend(more.libraries);
@@ -317,7 +317,7 @@ impl BenchReport {
         exceeded.map(Check::line).collect()
     }
 
-    /// Peers whose result is not ours, each as a line.
+    /// Returns the peers whose result is not ours, each as a line.
     pub(crate) fn disagreements(&self) -> Vec<String> {
         let all = self.measurements.iter();
         let wrong = |m: &Measurement| -> Vec<String> {

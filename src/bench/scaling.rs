@@ -30,7 +30,7 @@ pub(crate) const LARGEST: usize = 10_000_000;
 /// The same with reduced sizes.
 pub(crate) const LARGEST_QUICK: usize = 40_000;
 
-/// What was found.
+/// How the time of sums grows.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Scaling {
     /// D where N varies.
@@ -49,21 +49,21 @@ pub(crate) struct Scaling {
     pub(crate) threads: Threads,
 }
 
-/// One time.
+/// The time at one size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Point {
-    /// N or D.
+    /// Size of the point, N or D.
     pub(crate) size: usize,
-    /// The median.
+    /// Median over the rounds.
     pub(crate) seconds: f64,
 }
 
 /// One thread against all, in turn.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Threads {
-    /// How many there are.
+    /// Number of threads when all are used.
     pub(crate) threads: usize,
-    /// N.
+    /// Number of rows, N.
     pub(crate) rows: usize,
     /// Seconds with one.
     pub(crate) one: Spread,
@@ -273,7 +273,7 @@ fn exponent(points: &[Point]) -> f64 {
 }
 
 impl Scaling {
-    /// For people.
+    /// Formats the tables for a terminal.
     pub(crate) fn to_text(&self) -> String {
         let mut text = format!(
             "sums over rows made on the fly, D = {}\n  {:>10}  {:>10}  {:>22}\n",

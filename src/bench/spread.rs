@@ -5,22 +5,22 @@ use serde::Serialize;
 /// Median, range and quartiles of one number a round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Spread {
-    /// The middle.
+    /// The median.
     pub(crate) median: f64,
-    /// The smallest.
+    /// The smallest number.
     pub(crate) low: f64,
-    /// The largest.
+    /// The largest number.
     pub(crate) high: f64,
-    /// A quarter is below it.
+    /// The lower quartile: a quarter of the numbers is below it.
     pub(crate) lower: f64,
-    /// A quarter is above it.
+    /// The upper quartile: a quarter of the numbers is above it.
     pub(crate) upper: f64,
-    /// How many there were.
+    /// How many numbers there were.
     pub(crate) rounds: usize,
 }
 
 impl Spread {
-    /// Of numbers in any order; all NaN where there are none.
+    /// Summarises numbers in any order; all NaN where there are none.
     pub(crate) fn of(values: &[f64]) -> Self {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);

@@ -20,60 +20,60 @@ pub(crate) struct Work {
 pub(crate) enum Task {
     /// G = ZᵀZ in f64.
     Gram {
-        /// N.
+        /// Number of rows, N.
         rows: usize,
-        /// D.
+        /// Number of columns, D.
         cols: usize,
-        /// Of the rows.
+        /// Type of the values of the rows.
         dtype: Dtype,
     },
     /// Factor and solve, f64.
     Cholesky {
-        /// D.
+        /// Number of columns, D.
         order: usize,
         /// Right-hand sides.
         classes: usize,
     },
     /// argmax of Z W for f32 rows.
     Projection {
-        /// N.
+        /// Number of rows, N.
         rows: usize,
-        /// D.
+        /// Number of columns, D.
         cols: usize,
-        /// C.
+        /// Number of classes, C.
         classes: usize,
     },
     /// Labels of forgotten rows from retained ones, f32 rows and a bias.
     Update {
-        /// N_s.
+        /// Number of retained rows, N_s.
         retained: usize,
-        /// N_u.
+        /// Number of forgotten rows, N_u.
         forgotten: usize,
         /// D without the bias.
         cols: usize,
-        /// C.
+        /// Number of classes, C.
         classes: usize,
     },
     /// Random Fourier features of f64 inputs.
     Random {
-        /// N.
+        /// Number of rows, N.
         rows: usize,
         /// Columns of the inputs.
         inputs: usize,
-        /// m.
+        /// Number of frequencies, m.
         frequencies: usize,
     },
     /// Leverage scores of f32 rows over all directions, G's eigenvectors being given.
     Leverage {
-        /// N.
+        /// Number of rows, N.
         rows: usize,
-        /// D.
+        /// Number of columns, D.
         cols: usize,
     },
     /// Features of images, or a step of training, f32.
     #[cfg(feature = "nn")]
     Network {
-        /// Which.
+        /// Which network it is.
         architecture: muso_models::Architecture,
         /// Images of a batch.
         images: usize,
@@ -99,7 +99,7 @@ fn factor_and_solve(order: usize, classes: usize) -> f64 {
 }
 
 impl Task {
-    /// Which operation it is a size of.
+    /// Returns the operation that this is a size of.
     pub(crate) fn kind(&self) -> Operation {
         match self {
             Self::Gram { .. } => Operation::Gram,
@@ -113,7 +113,7 @@ impl Task {
         }
     }
 
-    /// The operation in a word or two; with [`Self::shape`] it names a measurement.
+    /// Names the operation in a word or two; with [`Self::shape`] it names a measurement.
     pub(crate) fn operation(&self) -> String {
         match self {
             #[cfg(feature = "nn")]
@@ -124,7 +124,7 @@ impl Task {
         }
     }
 
-    /// Its sizes.
+    /// Describes the sizes.
     pub(crate) fn shape(&self) -> String {
         match *self {
             Self::Gram { rows, cols, dtype } => {
@@ -163,7 +163,7 @@ impl Task {
         }
     }
 
-    /// What it cannot do without.
+    /// Counts the operations and bytes that it cannot do without.
     pub(crate) fn work(&self) -> Work {
         let (flops, bytes) = match *self {
             // One triangle.
@@ -225,7 +225,7 @@ impl Task {
         Work { flops, bytes }
     }
 
-    /// How many of its operations fit where one in f64 does.
+    /// Returns how many of its operations fit where one in f64 does.
     pub(super) fn lanes(&self) -> f64 {
         match self {
             #[cfg(feature = "nn")]
@@ -237,7 +237,8 @@ impl Task {
     }
 }
 
-/// The sizes at which an operation is measured, none where it has a way of its own; `memory` is what may be used, in bytes.
+/// Returns the sizes at which an operation is measured, none where it has a way of its own; `memory` is what may be used,
+/// in bytes.
 pub(crate) fn tasks(operation: Operation, quick: bool, memory: Option<u64>) -> Vec<Task> {
     let size = |full: usize, reduced: usize| if quick { reduced } else { full };
     match operation {

@@ -9,7 +9,7 @@ use muso::engine::Matrix;
 
 use super::super::failed;
 
-/// faer's side.
+/// faer, with a pool of threads of its own.
 pub(crate) struct Faer {
     pool: rayon::ThreadPool,
 }
@@ -22,7 +22,7 @@ impl Faer {
     /// The version that the program is built with.
     pub(crate) const VERSION: &'static str = "0.24";
 
-    /// Starts its threads.
+    /// Starts the pool.
     pub(crate) fn new(threads: usize) -> Result<Self> {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
         let pool = pool.map_err(|e| failed("faer", e))?;
@@ -33,7 +33,7 @@ impl Faer {
         Par::rayon(self.pool.current_num_threads())
     }
 
-    /// The lower triangle of ZᵀZ.
+    /// Computes the lower triangle of ZᵀZ.
     pub(crate) fn gram(&self, z: &Matrix) -> Matrix {
         let z = view(z);
         let order = z.ncols();
@@ -55,7 +55,7 @@ impl Faer {
         out
     }
 
-    /// X with A X = B by a Cholesky factor, A symmetric.
+    /// Solves A X = B by a Cholesky factor, A symmetric.
     pub(crate) fn solve(&self, a: &Matrix, b: &Matrix) -> Result<Matrix> {
         // Column by column, as it likes them; the same matrix.
         let mut factor = view(a).transpose().to_owned();

@@ -30,7 +30,7 @@ pub(super) struct Local<F> {
 }
 
 impl<F: FnMut() -> Result<Matrix>> Local<F> {
-    /// Calls `run` each time.
+    /// Makes a peer that calls `run` each time.
     pub(super) fn new(name: &'static str, run: F) -> Self {
         Self { name, run }
     }

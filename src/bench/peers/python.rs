@@ -95,7 +95,7 @@ impl Python {
         }))
     }
 
-    /// One request, one answer.
+    /// Sends one request and reads its answer.
     fn ask(&mut self, request: &Value) -> Result<Value> {
         let Some(requests) = &mut self.requests else {
             return Err(failed("it was stopped"));
