@@ -188,14 +188,6 @@ pub enum Error {
         /// What it did instead.
         problem: String,
     },
-    /// Something that a bench runs beside ours, or as a process of its own, did not do its part.
-    #[error("the bench could not run {name}: {why}")]
-    Peer {
-        /// Which.
-        name: String,
-        /// What it said.
-        why: String,
-    },
     /// The user asked to stop.
     #[error("interrupted; nothing was written")]
     Interrupted,
@@ -219,7 +211,6 @@ impl Error {
                 | Self::Kernel { .. }
                 | Self::Driver { .. }
                 | Self::Lane { .. }
-                | Self::Peer { .. }
                 | Self::Interrupted
                 | Self::Paused { .. }
         )

@@ -1,71 +1,126 @@
-//! What `head_scale` needs: seeded inputs, and a plain f64 reference that owes nothing to the engine.
+//! What the benches share: sizes, devices, and plain f64 references to validate against before anything is timed.
+//!
+//! Inputs and the operations of several calls are those of `muso bench`. Arrays are made and results checked when a bench
+//! is first run, so that one that a filter leaves out costs nothing.
 
-use muso::engine::Matrix;
-use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
-use rand_distr::{Distribution, StandardNormal};
+// Every bench is a crate of its own and uses a part of this.
+#![allow(dead_code)]
 
-/// Standard normal values in f32.
-pub(crate) fn gaussian_f32(count: usize, seed: u64) -> Vec<f32> {
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    (0..count)
-        .map(|_| StandardNormal.sample(&mut rng))
-        .collect()
+use std::time::Duration;
+
+use criterion::{Criterion, Throughput};
+use muso::engine::{AnyEngine, CpuEngine, Matrix};
+
+#[path = "../../src/bench/inputs.rs"]
+pub(crate) mod inputs;
+#[cfg(feature = "nn")]
+#[path = "../../src/bench/network.rs"]
+pub(crate) mod network;
+#[path = "../../src/bench/reference.rs"]
+pub(crate) mod reference;
+
+/// Says whether each bench is only run once, to see that it works: `--test`, or `cargo test --benches`.
+pub(crate) fn is_test() -> bool {
+    let given = |wanted: &str| std::env::args().any(|word| word == wanted);
+    given("--test") || !given("--bench")
 }
 
-/// (A + ridge·I)⁻¹B by an unblocked Cholesky factor.
-pub(crate) fn cholesky_solve(a: &Matrix, ridge: f64, b: &Matrix) -> Matrix {
-    let n = a.rows();
-    let mut l = Matrix::zeros(n, n);
-    for i in 0..n {
-        for j in 0..=i {
-            let sum: f64 = l.row(i)[..j].iter().zip(l.row(j)).map(|(x, y)| x * y).sum();
-            let shift = if i == j { ridge } else { 0.0 };
-            let rest = a[(i, j)] + shift - sum;
-            l[(i, j)] = if i == j {
-                rest.sqrt()
-            } else {
-                rest / l[(j, j)]
-            };
+/// Chooses between the size to measure and one to see that it works.
+pub(crate) fn size(full: usize, reduced: usize) -> usize {
+    if is_test() { reduced } else { full }
+}
+
+/// Returns the settings of every bench; criterion's arguments go before them.
+pub(crate) fn criterion() -> Criterion {
+    Criterion::default()
+        .sample_size(20)
+        .warm_up_time(Duration::from_secs(1))
+        .measurement_time(Duration::from_secs(5))
+}
+
+/// Returns the processor and, with feature `cuda`, the first GPU if there is one.
+///
+/// A virtual GPU is there for tests alone: criterion takes the time of the host, and `muso bench --device cuda` shows
+/// the modelled one.
+pub(crate) fn engines() -> Vec<(&'static str, AnyEngine)> {
+    let cpu = CpuEngine::new(None).expect("a pool of threads");
+    #[allow(unused_mut)]
+    let mut engines = vec![("cpu", cpu.into())];
+    #[cfg(feature = "cuda")]
+    match gpu() {
+        Ok(Some(engine)) => engines.push(("cuda", engine)),
+        Ok(None) => println!("cuda: the GPU is virtual, and is not timed"),
+        Err(why) => println!("cuda: {why}"),
+    }
+    engines
+}
+
+#[cfg(feature = "cuda")]
+fn gpu() -> muso::Result<Option<AnyEngine>> {
+    use muso::engine::CudaEngine;
+    use muso::gpu::{Context, Driver};
+
+    let driver = Driver::from_environment()?;
+    let is_timed = is_test() || !driver.is_virtual();
+    let engine = || CudaEngine::new(&Context::new(&driver, 0)?);
+    is_timed.then(engine).transpose().map(|e| e.map(Into::into))
+}
+
+/// Counts floating-point operations, so that criterion's elements a second are FLOP/s.
+pub(crate) fn operations(flops: f64) -> Throughput {
+    Throughput::Elements(flops as u64)
+}
+
+/// Refuses to time what is further than `tolerance` from the reference: ‖a − b‖/‖b‖, Frobenius.
+pub(crate) fn validate(what: &str, found: &Matrix, wanted: &Matrix, tolerance: f64) {
+    let distance = reference::relative(found, wanted);
+    // Written so that NaN fails.
+    let is_close = distance <= tolerance;
+    assert!(
+        is_close,
+        "{what} is {distance:e} from the f64 reference, limit {tolerance:e}"
+    );
+}
+
+/// Returns the rounding of sums of `terms` products.
+pub(crate) fn rounding(terms: usize) -> f64 {
+    terms as f64 * f64::EPSILON
+}
+
+/// Widens values, row by row.
+pub(crate) fn widened(values: &[f32], cols: usize) -> Matrix {
+    let values: Vec<f64> = values.iter().map(|&x| f64::from(x)).collect();
+    Matrix::from_vec(values.len() / cols, cols, values)
+}
+
+/// Appends a column of ones.
+pub(crate) fn with_ones(z: &Matrix) -> Matrix {
+    let value = |i: usize, j: usize| if j < z.cols() { z[(i, j)] } else { 1.0 };
+    Matrix::from_fn(z.rows(), z.cols() + 1, value)
+}
+
+/// Computes XᵀY row by row.
+pub(crate) fn cross(x: &Matrix, y: &Matrix) -> Matrix {
+    let mut out = Matrix::zeros(x.cols(), y.cols());
+    for i in 0..x.rows() {
+        for (j, &value) in x.row(i).iter().enumerate() {
+            for (sum, y) in out.row_mut(j).iter_mut().zip(y.row(i)) {
+                *sum += value * y;
+            }
         }
     }
-    let mut x = b.clone();
-    let upper = l.transpose();
-    for forward in [true, false] {
-        for step in 0..n {
-            let (i, known, row) = if forward {
-                (step, 0..step, l.row(step))
-            } else {
-                let i = n - 1 - step;
-                (i, i + 1..n, upper.row(i))
-            };
-            for k in known {
-                for j in 0..x.cols() {
-                    let value = row[k] * x[(k, j)];
-                    x[(i, j)] -= value;
-                }
-            }
-            for value in x.row_mut(i) {
-                *value /= row[i];
+    out
+}
+
+/// Computes XY row by row.
+pub(crate) fn product(x: &Matrix, y: &Matrix) -> Matrix {
+    let mut out = Matrix::zeros(x.rows(), y.cols());
+    for i in 0..x.rows() {
+        for (k, &value) in x.row(i).iter().enumerate() {
+            for (sum, y) in out.row_mut(i).iter_mut().zip(y.row(k)) {
+                *sum += value * y;
             }
         }
     }
-    x
-}
-
-/// ‖a − b‖ / ‖b‖, Frobenius.
-pub(crate) fn relative(a: &Matrix, b: &Matrix) -> f64 {
-    a.zip(b, |a, b| a - b).norm() / b.norm().max(f64::MIN_POSITIVE)
-}
-
-/// The middle of some numbers.
-pub(crate) fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let half = sorted.len() / 2;
-    match sorted.len() {
-        0 => f64::NAN,
-        n if n % 2 == 1 => sorted[half],
-        _ => 0.5 * (sorted[half - 1] + sorted[half]),
-    }
+    out
 }

@@ -1,11 +1,11 @@
 //! From `--device` and `--threads` to an engine.
 
 use muso::engine::{AnyEngine, CpuEngine};
-use muso::pipeline::bench::{BenchReport, Group};
 use muso::{Error, Result};
 
 use super::Common;
 use super::progress::Bar;
+use crate::bench::{BenchReport, Operation};
 
 /// The engine that was asked for. The process has one pool of as many threads as were asked for, and all share it.
 pub(super) fn engine(common: &Common) -> Result<AnyEngine> {
@@ -20,8 +20,12 @@ pub(super) fn engine(common: &Common) -> Result<AnyEngine> {
 }
 
 /// Measures the kernels of the device that was asked for.
-pub(super) fn bench(common: &Common, groups: &[Group], bar: &mut Bar) -> Result<BenchReport> {
-    cuda_bench(common, ordinal(common)?.unwrap_or(0), groups, bar)
+pub(super) fn bench(
+    common: &Common,
+    operations: &[Operation],
+    bar: &mut Bar,
+) -> Result<BenchReport> {
+    cuda_bench(common, ordinal(common)?.unwrap_or(0), operations, bar)
 }
 
 /// The number of the CUDA device that `--device` names; none for the processor.
@@ -62,10 +66,10 @@ fn cuda(common: &Common, ordinal: usize) -> Result<AnyEngine> {
 fn cuda_bench(
     common: &Common,
     ordinal: usize,
-    groups: &[Group],
+    operations: &[Operation],
     bar: &mut Bar,
 ) -> Result<BenchReport> {
-    muso::pipeline::bench::cuda::run(&context(common, ordinal)?, groups, bar)
+    crate::bench::cuda::run(&context(common, ordinal)?, operations, bar)
 }
 
 /// Opens a CUDA device; errors name it as the user did.
@@ -86,7 +90,7 @@ fn cuda(common: &Common, _: usize) -> Result<AnyEngine> {
 }
 
 #[cfg(not(feature = "cuda"))]
-fn cuda_bench(common: &Common, _: usize, _: &[Group], _: &mut Bar) -> Result<BenchReport> {
+fn cuda_bench(common: &Common, _: usize, _: &[Operation], _: &mut Bar) -> Result<BenchReport> {
     Err(unavailable(common, why_no_cuda()))
 }
 

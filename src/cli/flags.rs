@@ -4,7 +4,7 @@
 //! reads `--ridge` and `--objective ridge` instead: [`spelt`] turns one into the other in whatever is printed or written.
 
 /// Every field that a message may name, and the option that sets it.
-const FLAGS: [(&str, &str); 27] = [
+const FLAGS: [(&str, &str); 28] = [
     ("architecture", "--arch"),
     ("config", "--config"),
     ("data_path", "--data-path"),
@@ -24,6 +24,7 @@ const FLAGS: [(&str, &str); 27] = [
     ("rounds", "--rounds"),
     ("rows", "--rows"),
     ("run", "--run"),
+    ("save", "--save"),
     ("seeds", "--seeds"),
     ("settings", "--set"),
     ("shard", "--shard"),

@@ -3,12 +3,10 @@
 //! - [`table1`]: the paper's linear experiment, every method in every scenario over several seeds;
 //! - `networks` (feature `nn`): training, unlearning and comparing networks;
 //! - [`head`]: the model-agnostic tool, feature file and head in, new head out;
-//! - [`gram`]: the sums that a head is solved from, of a part of the rows, and adding such parts up;
-//! - [`mod@bench`]: how fast the operations are.
+//! - [`gram`]: the sums that a head is solved from, of a part of the rows, and adding such parts up.
 //!
 //! A run reports where it is through [`Progress`], which also lets the caller stop it.
 
-pub mod bench;
 mod clock;
 pub mod gram;
 pub mod head;

@@ -60,6 +60,38 @@ fn a_python_that_is_not_there_is_absent_and_no_failure() {
 }
 
 #[test]
+fn heads_are_held_against_limits() {
+    let case = Case::empty();
+    let run = quick(&case, "head").flag("--no-peers").set("--rounds", 1);
+    let said = run.set("--rows", 3000).set("--json", JSON).succeeds();
+    let json = case.json();
+    let checks = json["checks"].as_array().unwrap();
+    assert_eq!(checks.len(), 5, "{json}");
+    for (check, piece) in checks.iter().zip([
+        "300 rows: ",
+        "times the rows",
+        "muso head: peak memory",
+        "muso gram: peak memory",
+        "4 shards merged",
+    ]) {
+        let text = check["text"].as_str().unwrap();
+        assert!(text.contains(piece) && check["met"] == true, "{check}");
+        assert!(said.contains(&format!("ok: {text}")), "{said}");
+    }
+    let measured = json["measurements"].as_array().unwrap();
+    let named = |m: &Value| format!("{} {}", m["operation"], m["shape"]);
+    let names: Vec<String> = measured.iter().map(named).collect();
+    for (name, piece) in names.iter().zip([
+        "\"head\" \"N = 3000,",
+        "\"muso gram\" \"N = 3000,",
+        "\"head\" \"N = 300,",
+        "\"muso gram\" \"N = 300,",
+    ]) {
+        assert!(name.starts_with(piece), "{names:?}");
+    }
+}
+
+#[test]
 fn a_baseline_is_kept_and_a_fall_is_caught() {
     let case = Case::empty();
     let run = quick(&case, "leverage").flag("--no-peers");

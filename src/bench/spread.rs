@@ -4,24 +4,24 @@ use serde::Serialize;
 
 /// Median, range and quartiles of one number a round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Spread {
-    /// The middle.
-    pub median: f64,
-    /// The smallest.
-    pub low: f64,
-    /// The largest.
-    pub high: f64,
-    /// A quarter is below it.
-    pub lower: f64,
-    /// A quarter is above it.
-    pub upper: f64,
-    /// How many there were.
-    pub rounds: usize,
+pub(crate) struct Spread {
+    /// The median.
+    pub(crate) median: f64,
+    /// The smallest number.
+    pub(crate) low: f64,
+    /// The largest number.
+    pub(crate) high: f64,
+    /// The lower quartile: a quarter of the numbers is below it.
+    pub(crate) lower: f64,
+    /// The upper quartile: a quarter of the numbers is above it.
+    pub(crate) upper: f64,
+    /// How many numbers there were.
+    pub(crate) rounds: usize,
 }
 
 impl Spread {
-    /// Of numbers in any order; all NaN where there are none.
-    pub fn of(values: &[f64]) -> Self {
+    /// Summarises numbers in any order; all NaN where there are none.
+    pub(crate) fn of(values: &[f64]) -> Self {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
         let at = |share: f64| quantile(&sorted, share);
@@ -36,7 +36,7 @@ impl Spread {
     }
 
     /// Half of what lies between the quartiles, over the median: how far a typical round is from the middle.
-    pub fn noise(&self) -> f64 {
+    pub(crate) fn noise(&self) -> f64 {
         (self.upper - self.lower) / (2.0 * self.median)
     }
 }

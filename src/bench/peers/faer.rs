@@ -1,15 +1,16 @@
 //! faer, with a pool of as many threads as ours has.
 
+use anyhow::Result;
 use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::linalg::cholesky::llt;
 use faer::linalg::matmul::triangular::{self, BlockStructure};
 use faer::{Accum, MatMut, MatRef, Par};
+use muso::engine::Matrix;
 
-use crate::engine::Matrix;
-use crate::error::{Error, Result};
+use super::super::failed;
 
-/// faer's side.
-pub(in super::super) struct Faer {
+/// faer, with a pool of threads of its own.
+pub(crate) struct Faer {
     pool: rayon::ThreadPool,
 }
 
@@ -19,15 +20,12 @@ fn view(matrix: &Matrix) -> MatRef<'_, f64> {
 
 impl Faer {
     /// The version that the program is built with.
-    pub(in super::super) const VERSION: &'static str = "0.24";
+    pub(crate) const VERSION: &'static str = "0.24";
 
-    /// Starts its threads.
-    pub(in super::super) fn new(threads: usize) -> Result<Self> {
+    /// Starts the pool.
+    pub(crate) fn new(threads: usize) -> Result<Self> {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-        let pool = pool.map_err(|e| Error::Peer {
-            name: "faer".into(),
-            why: e.to_string(),
-        })?;
+        let pool = pool.map_err(|e| failed("faer", e))?;
         Ok(Self { pool })
     }
 
@@ -35,8 +33,8 @@ impl Faer {
         Par::rayon(self.pool.current_num_threads())
     }
 
-    /// The lower triangle of ZᵀZ.
-    pub(in super::super) fn gram(&self, z: &Matrix) -> Matrix {
+    /// Computes the lower triangle of ZᵀZ.
+    pub(crate) fn gram(&self, z: &Matrix) -> Matrix {
         let z = view(z);
         let order = z.ncols();
         let mut out = Matrix::zeros(order, order);
@@ -57,16 +55,12 @@ impl Faer {
         out
     }
 
-    /// X with A X = B by a Cholesky factor, A symmetric.
-    pub(in super::super) fn solve(&self, a: &Matrix, b: &Matrix) -> Result<Matrix> {
+    /// Solves A X = B by a Cholesky factor, A symmetric.
+    pub(crate) fn solve(&self, a: &Matrix, b: &Matrix) -> Result<Matrix> {
         // Column by column, as it likes them; the same matrix.
         let mut factor = view(a).transpose().to_owned();
         let mut x = view(b).to_owned();
         let (n, par) = (a.rows(), self.parallel());
-        let failed = |e: llt::factor::LltError| Error::Peer {
-            name: "faer".into(),
-            why: format!("{e:?}"),
-        };
         self.pool.install(|| {
             let scratch = llt::factor::cholesky_in_place_scratch::<f64>(n, par, Default::default());
             let mut memory = MemBuffer::new(scratch);
@@ -77,7 +71,7 @@ impl Faer {
                 MemStack::new(&mut memory),
                 Default::default(),
             )
-            .map_err(failed)?;
+            .map_err(|e| failed("faer", format!("{e:?}")))?;
             let scratch = llt::solve::solve_in_place_scratch::<f64>(n, x.ncols(), par);
             let mut memory = MemBuffer::new(scratch);
             llt::solve::solve_in_place(

@@ -1,79 +1,80 @@
-//! `muso bench`: how fast the operations are on a device, how near that is to what the device can do, and how it
-//! compares with others.
+//! The harness of `muso bench`: how fast the operations are on a device, how near that is to what the device can do, and
+//! how it compares with others. A part of the program, and no part of the library; it uses what anybody may use.
 //!
 //! A [`Measurement`] is one operation at one shape: its time, and the operations and bytes that it cannot do without.
-//! The limit is the time that the device would need for those at its peak, whichever of the two takes longer. What a
-//! virtual GPU says of time is modelled, and is marked so wherever it is shown.
+//! The limit is the time that the device would need for those at its peak, whichever of the two takes longer (the
+//! roofline model). What a virtual GPU says of time is modelled, and is marked so wherever it is shown.
 //!
 //! On the processor ([`cpu`]) a round times ours and then every peer on the same arrays, and ratios are taken within
 //! rounds: the speed of a shared machine swings, and what swings for both sides cancels. The machine's peak is measured
 //! in every round for the same reason. Results are compared before anything is timed. [`scaling`] and [`mod@head`] are
-//! two further questions: how time grows with the rows, and how the whole program compares with a script.
+//! two further questions: how the time of the engine's sums grows, and how the whole program grows with its file and
+//! compares with a script.
 //!
-//! [`Baseline`] is an earlier report that a later one is held against.
-//!
-//! ```
-//! use muso::engine::CpuEngine;
-//! use muso::pipeline::bench::{Group, Options, Peers, cpu};
-//! # fn main() -> muso::Result<()> {
-//! let engine = CpuEngine::new(Some(1))?;
-//! let options = Options { rounds: Some(1), quick: true, peers: Peers::None, ..Options::default() };
-//! let report = cpu::run(&engine, &[Group::Leverage], &options, &mut ())?;
-//! assert!(report.to_text().contains("leverage"));
-//! # Ok(())
-//! # }
-//! ```
+//! [`Baseline`] is an earlier report that a later one is held against. Errors of peers are texts, as everywhere in the
+//! program; those of the library pass through as they are.
 
+mod arrays;
 mod baseline;
 mod case;
-pub mod cpu;
+pub(crate) mod cpu;
 #[cfg(feature = "cuda")]
-pub mod cuda;
-pub mod head;
+pub(crate) mod cuda;
+pub(crate) mod head;
 mod inputs;
 #[cfg(feature = "nn")]
-pub mod lanes;
+pub(crate) mod lanes;
+#[cfg(feature = "nn")]
+mod network;
 mod page;
 mod peers;
+mod reference;
 mod report;
-pub mod scaling;
+pub(crate) mod scaling;
 mod spread;
 mod temporary;
 mod work;
 
 use std::path::PathBuf;
 
-pub use baseline::{Baseline, Comparison};
-pub use report::BenchReport;
-pub use spread::Spread;
-pub use work::{Task, Work, tasks};
+use clap::ValueEnum;
+use muso::engine::Peak;
 
-use crate::engine::Peak;
-use crate::error::{Error, Result};
+pub(crate) use baseline::Baseline;
+pub(crate) use report::{BenchReport, Check};
+pub(crate) use spread::Spread;
+pub(crate) use work::Work;
 
-/// Operations that can be measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Group {
-    /// Sums over rows: G = ZᵀZ and ZᵀY.
+/// What can be measured; the help of the command line is in the first line of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Operation {
+    /// Sums over rows
     Gram,
-    /// Factor and solve.
+    /// Factor and solve
     Cholesky,
-    /// Products with feature rows, kernel matrices and random features.
+    /// Products with rows, and on a GPU kernel matrices and random features
     Projection,
-    /// A whole update: sums, factor, solve and projection.
+    /// A whole label update
     Update,
-    /// Random features; on a GPU they are part of `Projection`.
+    /// Random features, on the processor
     Random,
-    /// Leverage scores; on the processor only.
+    /// Leverage scores, on the processor
     Leverage,
-    /// Features and training steps of networks; on the processor only, and not among all.
+    /// Features and training steps of networks, on the processor; not among all
     #[cfg(feature = "nn")]
     Networks,
+    /// How time grows with rows, columns and threads, on the processor; not among all
+    Scaling,
+    /// `muso head` from start to end, on the processor; not among all
+    Head,
+    /// Features and sums of images, in lanes and one after the other; alone
+    #[cfg(feature = "nn")]
+    Lanes,
 }
 
-impl Group {
+impl Operation {
     /// All that the processor is measured by, in the order of the flow.
-    pub const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 6] = [
         Self::Gram,
         Self::Cholesky,
         Self::Projection,
@@ -83,10 +84,11 @@ impl Group {
     ];
 
     /// All that a GPU is measured by.
-    pub const DEVICE: [Self; 4] = [Self::Gram, Self::Cholesky, Self::Projection, Self::Update];
+    pub(crate) const DEVICE: [Self; 4] =
+        [Self::Gram, Self::Cholesky, Self::Projection, Self::Update];
 
-    /// As the command line spells it.
-    pub fn name(self) -> &'static str {
+    /// Returns the name that the command line has for it.
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Gram => "gram",
             Self::Cholesky => "cholesky",
@@ -96,23 +98,44 @@ impl Group {
             Self::Leverage => "leverage",
             #[cfg(feature = "nn")]
             Self::Networks => "networks",
+            Self::Scaling => "scaling",
+            Self::Head => "head",
+            #[cfg(feature = "nn")]
+            Self::Lanes => "lanes",
         }
     }
 }
 
+/// Says that a peer, or a process of our own, did not do its part.
+fn failed(name: &str, why: impl std::fmt::Display) -> anyhow::Error {
+    anyhow::anyhow!("the bench could not run {name}: {why}")
+}
+
+/// Refuses a number that is too small.
+fn at_least(name: &'static str, value: usize, least: usize) -> muso::Result<()> {
+    if value >= least {
+        return Ok(());
+    }
+    Err(muso::Error::Parameter {
+        name,
+        value: value.to_string(),
+        expected: format!("at least {least}"),
+    })
+}
+
 /// Whom to compare with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Peers {
+pub(crate) enum Peers {
     /// All that are there, with this interpreter for those in Python; `MUSO_PYTHON` or `python3` where none is named.
     Installed(Option<PathBuf>),
-    /// Nobody.
+    /// Compare with nobody.
     #[default]
     None,
 }
 
 impl Peers {
-    /// The interpreter to try.
-    pub(super) fn interpreter(&self) -> Option<PathBuf> {
+    /// Returns the interpreter to try.
+    fn interpreter(&self) -> Option<PathBuf> {
         let Self::Installed(named) = self else {
             return None;
         };
@@ -124,29 +147,23 @@ impl Peers {
 
 /// How to measure on the processor.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub(crate) struct Options {
     /// Rounds; each measurement has its own number where none is given.
-    pub rounds: Option<usize>,
+    pub(crate) rounds: Option<usize>,
     /// Reduced sizes and at most three rounds, to see that it works.
-    pub quick: bool,
+    pub(crate) quick: bool,
     /// Whom to compare with.
-    pub peers: Peers,
+    pub(crate) peers: Peers,
     /// Where temporary files go; the system's place where none is given.
-    pub folder: Option<PathBuf>,
+    pub(crate) folder: Option<PathBuf>,
 }
 
 impl Options {
-    /// Rounds of a measurement that has `usual` unless told otherwise.
-    fn rounds(&self, usual: usize) -> Result<usize> {
+    /// Returns the rounds of a measurement that has `usual` unless told otherwise.
+    fn rounds(&self, usual: usize) -> muso::Result<usize> {
         const QUICK: usize = 3;
         let rounds = self.rounds.unwrap_or(usual);
-        if rounds == 0 {
-            return Err(Error::Parameter {
-                name: "--rounds",
-                value: "0".into(),
-                expected: "at least 1".into(),
-            });
-        }
+        at_least("`.rounds`", rounds, 1)?;
         Ok(if self.quick {
             rounds.min(QUICK)
         } else {
@@ -157,16 +174,16 @@ impl Options {
 
 /// What a device can do in a second.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Limit {
+pub(crate) struct Limit {
     /// f64 operations, a multiply-add counted as two.
-    pub flops: f64,
+    pub(crate) flops: f64,
     /// Bytes to and from memory.
-    pub bytes: f64,
+    pub(crate) bytes: f64,
 }
 
 impl Limit {
-    /// The least time in which it can be done.
-    pub fn seconds(&self, work: Work) -> f64 {
+    /// Computes the least time in which the work can be done (the roofline).
+    pub(crate) fn seconds(&self, work: Work) -> f64 {
         (work.flops / self.flops).max(work.bytes / self.bytes)
     }
 }
@@ -182,53 +199,58 @@ impl From<Peak> for Limit {
 
 /// One operation at one shape.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Measurement {
+pub(crate) struct Measurement {
     /// What was done, with the kernel's technique.
-    pub operation: String,
-    /// Of which sizes.
-    pub shape: String,
-    /// What it cannot do without.
-    pub work: Work,
+    pub(crate) operation: String,
+    /// The sizes of the operation.
+    pub(crate) shape: String,
+    /// The operations and bytes that it cannot do without.
+    pub(crate) work: Work,
     /// Time of one run.
-    pub seconds: Spread,
+    pub(crate) seconds: Spread,
     /// The share of the limit that was reached, 0 to 1.
-    pub share: Spread,
+    pub(crate) share: Spread,
     /// What the device can do, the median over the rounds.
-    pub limit: Limit,
+    pub(crate) limit: Limit,
     /// The most memory that was resident, where it was looked at.
-    pub memory: Option<u64>,
+    pub(crate) memory: Option<u64>,
     /// Others on the same arrays.
-    pub peers: Vec<PeerMeasurement>,
+    pub(crate) peers: Vec<PeerMeasurement>,
 }
 
 /// Somebody else's time for the same.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PeerMeasurement {
+pub(crate) struct PeerMeasurement {
     /// The library, and how it was used.
-    pub name: String,
+    pub(crate) name: String,
     /// Time of one run.
-    pub seconds: Spread,
+    pub(crate) seconds: Spread,
     /// Its time over ours in the same round: above 1, ours is the faster one.
-    pub ratio: Spread,
+    pub(crate) ratio: Spread,
     /// How far its result is from ours.
-    pub difference: f64,
+    pub(crate) difference: f64,
     /// How far it may be; none where it is known to compute something else.
-    pub tolerance: Option<f64>,
+    pub(crate) tolerance: Option<f64>,
     /// The most memory that was resident, where it was looked at.
-    pub memory: Option<u64>,
+    pub(crate) memory: Option<u64>,
 }
 
 impl PeerMeasurement {
     /// Whether its result is ours but for rounding, as far as that was to be expected.
-    pub fn agrees(&self) -> bool {
+    pub(crate) fn agrees(&self) -> bool {
         // Written so that NaN fails.
         self.tolerance.is_none_or(|limit| self.difference <= limit)
     }
 }
 
 impl Measurement {
-    /// Of rounds, each a time and what the device could do just then.
-    pub fn new(operation: String, shape: String, work: Work, rounds: &[(f64, Limit)]) -> Self {
+    /// Makes a measurement of rounds, each a time and what the device could do just then.
+    pub(crate) fn new(
+        operation: String,
+        shape: String,
+        work: Work,
+        rounds: &[(f64, Limit)],
+    ) -> Self {
         let over = |value: &dyn Fn(&(f64, Limit)) -> f64| {
             Spread::of(&rounds.iter().map(value).collect::<Vec<_>>())
         };
@@ -247,8 +269,8 @@ impl Measurement {
         }
     }
 
-    /// Whether arithmetic or memory sets the limit.
-    pub fn bound(&self) -> &'static str {
+    /// Says whether arithmetic or memory sets the limit.
+    pub(crate) fn bound(&self) -> &'static str {
         if self.work.flops / self.limit.flops >= self.work.bytes / self.limit.bytes {
             "arithmetic"
         } else {

@@ -1,19 +1,15 @@
-//! Others who do the same: libraries of Python in a process of their own, and faer in this one.
+//! Others who do the same: libraries of Python in a process of their own, and faer and burn in this one.
 
 mod faer;
-#[cfg(feature = "nn")]
-mod networks;
 mod python;
 
 use std::time::Instant;
 
 pub(super) use self::faer::Faer;
-#[cfg(feature = "nn")]
-pub(super) use networks::Prepared;
 pub(super) use python::{LIBRARIES, Python, with_threads};
 
-use crate::engine::Matrix;
-use crate::error::Result;
+use anyhow::Result;
+use muso::engine::Matrix;
 
 /// Somebody else's way of doing a task whose arrays it already has.
 pub(super) trait Peer {
@@ -34,7 +30,7 @@ pub(super) struct Local<F> {
 }
 
 impl<F: FnMut() -> Result<Matrix>> Local<F> {
-    /// Calls `run` each time.
+    /// Makes a peer that calls `run` each time.
     pub(super) fn new(name: &'static str, run: F) -> Self {
         Self { name, run }
     }

@@ -9,23 +9,47 @@ use super::{Measurement, PeerMeasurement, Spread};
 
 /// All that was measured on a device.
 #[derive(Clone, Debug, Default)]
-pub struct BenchReport {
+pub(crate) struct BenchReport {
     /// The device in a few words, with threads and instruction set.
-    pub device: String,
+    pub(crate) device: String,
     /// The processor's own name; empty where the system does not tell.
-    pub processor: String,
+    pub(crate) processor: String,
     /// Whether times are modelled.
-    pub is_virtual: bool,
+    pub(crate) is_virtual: bool,
     /// Whether sizes were reduced.
-    pub quick: bool,
+    pub(crate) quick: bool,
     /// Peers that were looked for, with their versions; none where one is absent.
-    pub libraries: BTreeMap<String, Option<String>>,
+    pub(crate) libraries: BTreeMap<String, Option<String>>,
     /// What else there is to know.
-    pub notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
     /// In the order in which they were made.
-    pub measurements: Vec<Measurement>,
-    /// How time grows.
-    pub scaling: Option<Scaling>,
+    pub(crate) measurements: Vec<Measurement>,
+    /// How the time of sums grows, where it was measured.
+    pub(crate) scaling: Option<Scaling>,
+    /// What was held against a limit.
+    pub(crate) checks: Vec<Check>,
+}
+
+/// Something that was held against a limit.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Check {
+    /// Whether it was met.
+    pub(crate) met: bool,
+    /// What was found, and the limit.
+    pub(crate) text: String,
+}
+
+impl Check {
+    /// Notes what was found.
+    pub(crate) fn new(met: bool, text: String) -> Self {
+        Self { met, text }
+    }
+
+    /// Returns it as a line.
+    fn line(&self) -> String {
+        let word = if self.met { "ok" } else { "EXCEEDED" };
+        format!("{word}: {}", self.text)
+    }
 }
 
 /// As JSON has it: a modelled time has another name than a measured one.
@@ -200,8 +224,8 @@ pub(super) fn used(lines: &[Cells]) -> Vec<usize> {
 }
 
 impl BenchReport {
-    /// For people.
-    pub fn to_text(&self) -> String {
+    /// Formats the report for a terminal.
+    pub(crate) fn to_text(&self) -> String {
         let mut text = format!("{}\n", self.place());
         for line in self.about() {
             text.push_str(&format!("{line}\n"));
@@ -216,11 +240,15 @@ impl BenchReport {
         if let Some(scaling) = &self.scaling {
             text.push_str(&format!("\n{}", scaling.to_text()));
         }
+        for (i, check) in self.checks.iter().enumerate() {
+            let gap = if i == 0 { "\n" } else { "" };
+            text.push_str(&format!("{gap}{}\n", check.line()));
+        }
         text
     }
 
     /// Tables to paste into a document.
-    pub fn to_markdown(&self) -> String {
+    pub(crate) fn to_markdown(&self) -> String {
         let mut text = format!("{}\n", self.place());
         for line in self.about() {
             text.push_str(&format!("\n{line}\n"));
@@ -240,14 +268,17 @@ impl BenchReport {
         if let Some(scaling) = &self.scaling {
             text.push_str(&format!("\n{}", scaling.to_markdown()));
         }
+        for check in &self.checks {
+            text.push_str(&format!("\n{}\n", check.line()));
+        }
         text
     }
 
-    /// For programs.
-    pub fn to_json(&self) -> String {
+    /// Formats the report as JSON.
+    pub(crate) fn to_json(&self) -> String {
         let entries = self.measurements.iter().map(|m| m.entry(self.is_virtual));
         let entries: Vec<Entry<'_>> = entries.collect();
-        let value = serde_json::json!({
+        let mut value = serde_json::json!({
             "kind": "bench",
             "device": self.device,
             "processor": self.processor,
@@ -258,21 +289,36 @@ impl BenchReport {
             "measurements": entries,
             "scaling": self.scaling,
         });
+        if !self.checks.is_empty() {
+            value["checks"] = serde_json::json!(self.checks);
+        }
         format!("{value:#}\n")
     }
 
-    /// Both on one page.
+    /// Joins two reports of one machine.
     #[must_use]
-    pub fn and(mut self, more: Self) -> Self {
+    pub(crate) fn and(mut self, more: Self) -> Self {
         self.libraries.extend(more.libraries);
         self.notes.extend(more.notes);
         self.measurements.extend(more.measurements);
         self.scaling = self.scaling.or(more.scaling);
+        self.checks.extend(more.checks);
         self
     }
 
-    /// Peers whose result is not ours, each as a line.
-    pub fn disagreements(&self) -> Vec<String> {
+    /// Returns what was held against limits, a line each.
+    pub(super) fn checked(&self) -> Vec<String> {
+        self.checks.iter().map(Check::line).collect()
+    }
+
+    /// Returns the limits that were not met, each as a line.
+    pub(crate) fn exceeded(&self) -> Vec<String> {
+        let exceeded = self.checks.iter().filter(|check| !check.met);
+        exceeded.map(Check::line).collect()
+    }
+
+    /// Returns the peers whose result is not ours, each as a line.
+    pub(crate) fn disagreements(&self) -> Vec<String> {
         let all = self.measurements.iter();
         let wrong = |m: &Measurement| -> Vec<String> {
             let peers = m.peers.iter().filter(|peer| !peer.agrees());
@@ -400,6 +446,25 @@ mod tests {
         report.is_virtual = false;
         assert!(!report.to_text().to_lowercase().contains("virtual"));
         assert!(!report.to_json().contains("virtual_seconds"));
+    }
+
+    #[test]
+    fn a_limit_that_is_exceeded_is_named() {
+        let check = |met, text: &str| Check::new(met, text.into());
+        let mut report = BenchReport {
+            device: "cpu".into(),
+            checks: vec![check(true, "memory 1, limit 2")],
+            ..BenchReport::default()
+        };
+        assert!(report.exceeded().is_empty());
+        assert!(report.to_text().ends_with("\nok: memory 1, limit 2\n"));
+        report.checks.push(check(false, "time 3, limit 2"));
+        assert_eq!(report.exceeded(), ["EXCEEDED: time 3, limit 2"]);
+        for text in [report.to_text(), report.to_markdown(), report.to_html()] {
+            assert!(text.contains("EXCEEDED: time 3, limit 2"), "{text}");
+        }
+        assert!(report.to_json().contains("\"met\": false"));
+        assert!(!BenchReport::default().to_json().contains("checks"));
     }
 
     #[test]

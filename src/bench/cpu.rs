@@ -6,15 +6,16 @@
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
+use anyhow::Result;
+use muso::engine::{CpuEngine, Engine, Matrix, Probe};
+use muso::progress::{Progress, check};
+
 use super::case::Case;
 use super::peers::{Faer, LIBRARIES, Peer, Python};
 use super::report::processor;
 use super::temporary::Temporary;
 use super::work::{Task, available_memory, projected_rows, tasks};
-use super::{BenchReport, Group, Limit, Measurement, Options, PeerMeasurement, Spread};
-use crate::engine::{CpuEngine, Engine, Matrix, Probe};
-use crate::error::Result;
-use crate::progress::{Progress, check};
+use super::{BenchReport, Limit, Measurement, Operation, Options, PeerMeasurement, Spread};
 
 /// Rounds unless told otherwise.
 const ROUNDS: usize = 15;
@@ -25,21 +26,30 @@ const PAUSE: Duration = Duration::from_millis(60);
 /// Both when only seeing that it works.
 const QUICK: Duration = Duration::from_millis(10);
 
-/// Measures groups of operations. A peer whose result is not ours is in the report as such.
-pub fn run(
+/// The burn that the program is built with.
+#[cfg(feature = "nn")]
+const BURN_VERSION: &str = "0.22";
+
+/// Measures operations. A peer whose result is not ours is in the report as such.
+pub(crate) fn run(
     engine: &CpuEngine,
-    groups: &[Group],
+    operations: &[Operation],
     options: &Options,
     progress: &mut dyn Progress,
 ) -> Result<BenchReport> {
     let memory = available_memory();
-    let sizes = |&group: &Group| tasks(group, options.quick, memory);
-    let tasks: Vec<Task> = groups.iter().flat_map(sizes).collect();
+    let sizes = |&operation: &Operation| tasks(operation, options.quick, memory);
+    let tasks: Vec<Task> = operations.iter().flat_map(sizes).collect();
     let mut report = empty_report(engine, options);
-    if groups.contains(&Group::Projection) && !options.quick {
+    if operations.contains(&Operation::Projection) && !options.quick {
         report.notes.extend(fewer_rows(memory));
     }
     let mut bench = Bench::new(engine, options, &mut report)?;
+    #[cfg(feature = "nn")]
+    if operations.contains(&Operation::Networks) && bench.others.is_some() {
+        let version = BURN_VERSION.to_owned();
+        report.libraries.insert("burn".into(), Some(version));
+    }
     for (done, &task) in tasks.iter().enumerate() {
         let mut steps = Steps {
             progress,
@@ -63,7 +73,7 @@ pub(super) fn empty_report(engine: &CpuEngine, options: &Options) -> BenchReport
 }
 
 /// The device and the processor as a report on this engine names them.
-pub fn machine(engine: &CpuEngine) -> (String, String) {
+pub(crate) fn machine(engine: &CpuEngine) -> (String, String) {
     (engine.describe(), processor())
 }
 
@@ -86,7 +96,7 @@ impl Steps<'_> {
     fn at(&mut self, round: usize, rounds: usize) -> Result<()> {
         let part = (100 * round / rounds.max(1)) as u64;
         let done = 100 * self.done + part;
-        check(self.progress, "measuring", done, 100 * self.total)
+        Ok(check(self.progress, "measuring", done, 100 * self.total)?)
     }
 }
 
@@ -139,7 +149,7 @@ impl Others {
         }))
     }
 
-    /// All that do this task.
+    /// Returns all peers that do this task.
     fn of<'a>(
         &'a self,
         case: &'a Case,

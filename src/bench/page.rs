@@ -1,22 +1,23 @@
 //! A report as a page with plots.
 
+use muso::report::svg::{Line, LineChart, Scale, Stroke};
+use muso::report::{ChartPage, PageTable, html};
+
 use super::report::used;
 use super::scaling::{Point, Scaling};
 use super::{BenchReport, Measurement};
-use crate::report::svg::{Line, LineChart, Scale, Stroke};
-use crate::report::{ChartPage, PageTable, html};
 
 impl BenchReport {
-    /// One self-contained page.
-    pub fn to_html(&self) -> String {
+    /// Formats the report as one self-contained page with plots.
+    pub(crate) fn to_html(&self) -> String {
         html::chart_page(&ChartPage {
             title: "bench".into(),
             headline: self.headline(),
-            notes: self.about(),
+            notes: self.about().into_iter().chain(self.checked()).collect(),
             charts: self.charts(),
             tables: self.tables(),
             machine: self.place(),
-            version: crate::VERSION.into(),
+            version: muso::VERSION.into(),
         })
     }
 

@@ -3,22 +3,23 @@
 use std::borrow::Cow::{self, Borrowed, Owned};
 use std::cell::RefCell;
 
+use anyhow::Result;
+use muso::engine::{CpuEngine, Dtype, Engine, Matrix};
+use muso::features::RandomFeatures;
+use muso::labels::leverage_scores;
+use muso::solve::Eigen;
 use serde_json::{Value, json};
 
-use super::Group;
-use super::inputs::{Array, decaying_features, gaussian, gram, label_update};
+use super::Operation;
+use super::arrays::Array;
+use super::inputs::{decaying_features, gaussian, gram, label_update};
 #[cfg(feature = "nn")]
-use super::peers::Prepared;
+use super::network::{Prepared, floats, label};
 use super::peers::{Faer, Local, Peer, Python};
 use super::temporary::Temporary;
 use super::work::Task;
-use crate::engine::{CpuEngine, Dtype, Engine, Matrix};
-use crate::error::Result;
-use crate::features::RandomFeatures;
-use crate::labels::leverage_scores;
-use crate::solve::Eigen;
 
-/// Of the label update.
+/// The ridge λ of the label update.
 const RIDGE: f64 = 1e-6;
 
 /// One operation on one set of arrays.
@@ -42,7 +43,7 @@ impl Answer {
     }
 }
 
-/// What ours is computed from.
+/// The arrays that an operation is computed from.
 enum Kept {
     Gram {
         z: Array,
@@ -135,14 +136,14 @@ impl Case {
                 training,
                 ..
             } => Kept::Network {
-                network: Box::new(Prepared::new(architecture, images)?),
+                network: Box::new(prepared(architecture, images)?),
                 training,
             },
         };
         Ok(Self { task, kept })
     }
 
-    /// Our result.
+    /// Computes our result.
     pub(super) fn ours(&self, engine: &CpuEngine) -> Result<Answer> {
         Ok(Answer::Values(match &self.kept {
             Kept::Gram { z } => gram(engine, z.rows(), false)?.gram,
@@ -171,13 +172,13 @@ impl Case {
             Kept::Leverage { z, eigen } => column(leverage_scores(engine, eigen, z.rows(), None)?),
             #[cfg(feature = "nn")]
             Kept::Network { network, training } => match training {
-                true => network.training(),
-                false => network.extraction(),
+                true => first(network.training()),
+                false => widened(network.extraction()),
             },
         }))
     }
 
-    /// Those in this process.
+    /// Returns the peers that run in this process.
     pub(super) fn local_peers<'a>(
         &'a self,
         engine: &'a CpuEngine,
@@ -199,11 +200,21 @@ impl Case {
                 let run = move || faer.solve(a.matrix(), b.matrix());
                 vec![Box::new(Local::new("faer", run))]
             }
+            #[cfg(feature = "nn")]
+            Kept::Network { network, training } => {
+                let run = move || {
+                    Ok(match training {
+                        true => first(network.burn_training()),
+                        false => widened(network.burn_extraction()),
+                    })
+                };
+                vec![Box::new(Local::new("burn", run))]
+            }
             _ => Vec::new(),
         }
     }
 
-    /// Those of Python.
+    /// Hands the arrays to Python and returns the peers that run there.
     pub(super) fn python_peers<'a>(
         &self,
         python: &'a RefCell<Python>,
@@ -229,22 +240,26 @@ impl Case {
         matches!(self.kept, Kept::Gram { ref z } if matches!(z, Array::F16(..) | Array::Bf16(..)))
     }
 
-    /// What the script calls it.
+    /// Returns the name that the Python script has for the operation.
     fn kind(&self) -> &'static str {
         match &self.kept {
             #[cfg(feature = "nn")]
             Kept::Network { training: true, .. } => "training",
             #[cfg(feature = "nn")]
             Kept::Network { .. } => "extraction",
-            _ => self.task.group().name(),
+            _ => self.task.kind().name(),
         }
     }
 
-    /// What a peer must know beyond the arrays.
+    /// Returns what a peer must know beyond the arrays.
     fn parameter(&self) -> Value {
         match &self.kept {
             #[cfg(feature = "nn")]
-            Kept::Network { network, .. } => network.describe(),
+            Kept::Network { network, .. } => json!({
+                "architecture": network.config.architecture.name(),
+                "classes": network.config.classes,
+                "image": network.config.image,
+            }),
             _ => json!(RIDGE),
         }
     }
@@ -277,57 +292,86 @@ impl Case {
             ],
             #[cfg(feature = "nn")]
             Kept::Network { network, .. } => {
-                let arrays = network.arrays().into_iter();
-                arrays.map(|(name, array)| (name, Owned(array))).collect()
+                let count = network.images.dims()[0];
+                let images = floats(network.images.clone());
+                // All tensors end to end.
+                let state = network.network.state();
+                let weights: Vec<f32> = state.iter().flat_map(|t| t.values.clone()).collect();
+                let labels: Vec<f32> = (0..count).map(|i| label(i) as f32).collect();
+                vec![
+                    ("images", Owned(Array::F32(images.len() / count, images))),
+                    ("weights", Owned(Array::F32(weights.len(), weights))),
+                    ("labels", Owned(Array::F32(count, labels))),
+                ]
             }
         }
     }
 
     /// The largest difference from ours that is rounding; nothing where the variant is known to be wrong.
     pub(super) fn tolerance(&self, variant: &str) -> Option<f64> {
-        match (self.task.group(), variant) {
+        match (&self.kept, variant) {
             // The same products and sums in the same order.
             (_, "ours f32") => Some(0.0),
             // Its Woodbury form has (λI)⁻¹ where I belongs; what it gives is not the projector.
             (_, variant) if variant.contains("authors") => None,
             // It subtracts numbers of size ‖G‖/λ that nearly cancel.
             (_, variant) if variant.contains("woodbury") => Some(1e-2),
-            (Group::Gram, variant) if variant.contains("f32") => Some(1e-4),
-            (Group::Gram, _) => Some(1e-12),
-            (Group::Cholesky, _) => Some(1e-9),
+            (Kept::Gram { .. }, variant) if variant.contains("f32") => Some(1e-4),
+            (Kept::Gram { .. }, _) => Some(1e-12),
+            (Kept::Cholesky { .. }, _) => Some(1e-9),
             // Rows whose two best classes are equal but for rounding.
-            (Group::Projection, variant) if variant.contains("f32") => Some(1e-3),
-            (Group::Projection, _) => Some(0.0),
-            (Group::Update, _) => Some(1e-5),
-            (Group::Random | Group::Leverage, _) => Some(1e-10),
+            (Kept::Projection { .. }, variant) if variant.contains("f32") => Some(1e-3),
+            (Kept::Projection { .. }, _) => Some(0.0),
+            (Kept::Update { .. }, _) => Some(1e-5),
+            (Kept::Random { .. } | Kept::Leverage { .. }, _) => Some(1e-10),
             // A ReLU whose input is within rounding of zero falls to either side, and the gradient follows.
             #[cfg(feature = "nn")]
-            (Group::Networks, _) if self.kind() == "training" => Some(5e-2),
-            #[cfg(feature = "nn")]
-            (Group::Networks, _) => Some(1e-4),
+            (Kept::Network { training, .. }, _) => Some(if *training { 5e-2 } else { 1e-4 }),
         }
     }
 
     /// Largest difference from ours over the largest entry; of classes, the share that differs.
     pub(super) fn difference(&self, ours: &Matrix, theirs: &Matrix) -> f64 {
-        match self.task.group() {
-            Group::Projection => {
+        match self.task.kind() {
+            Operation::Projection => {
                 let pairs = ours.as_slice().iter().zip(theirs.as_slice());
                 pairs.filter(|(a, b)| a != b).count() as f64 / ours.rows() as f64
             }
             // `dsyrk` and faer leave the upper triangle alone.
-            Group::Gram => largest_gap(ours, theirs, |i| i + 1),
+            Operation::Gram => largest_gap(ours, theirs, |i| i + 1),
             _ => largest_gap(ours, theirs, |_| ours.cols()),
         }
     }
 }
 
-/// A matrix of one column.
+/// Draws a network and a batch, on the processor.
+#[cfg(feature = "nn")]
+fn prepared(architecture: muso_models::Architecture, images: usize) -> muso::Result<Prepared> {
+    use muso_models::burn::tensor::Device;
+    Ok(Prepared::new(architecture, images, &Device::flex())?)
+}
+
+/// Returns rows in f64.
+#[cfg(feature = "nn")]
+fn widened(rows: muso_models::burn::tensor::Tensor<2>) -> Matrix {
+    let [count, width] = rows.dims();
+    let values = floats(rows).into_iter().map(f64::from);
+    Matrix::from_vec(count, width, values.collect())
+}
+
+/// Returns the gradient of the first convolution, as one row.
+#[cfg(feature = "nn")]
+fn first(gradients: Vec<muso_models::burn::tensor::Tensor<1>>) -> Matrix {
+    let first = gradients.into_iter().next();
+    widened(first.expect("a network has weights").unsqueeze())
+}
+
+/// Makes a matrix of one column.
 fn column(values: Vec<f64>) -> Matrix {
     Matrix::from_vec(values.len(), 1, values)
 }
 
-/// Over the first `columns(i)` of each row i.
+/// Compares the first `columns(i)` entries of each row i.
 fn largest_gap(ours: &Matrix, theirs: &Matrix, columns: impl Fn(usize) -> usize) -> f64 {
     let (mut largest, mut scale) = (0.0_f64, f64::MIN_POSITIVE);
     for i in 0..ours.rows() {
@@ -357,6 +401,32 @@ mod tests {
         assert_eq!(largest_gap(&ours, &theirs, |_| 2), 0.5);
         let theirs = Matrix::from_vec(2, 2, vec![f64::NAN; 4]);
         assert_eq!(largest_gap(&ours, &theirs, |_| 2), f64::INFINITY);
+    }
+
+    #[cfg(feature = "nn")]
+    #[test]
+    fn burn_agrees_with_our_networks() {
+        use muso_models::Architecture;
+        let engine = CpuEngine::new(Some(1)).unwrap();
+        let faer = Faer::new(1).unwrap();
+        for architecture in [Architecture::SmallCnn, Architecture::ResNet20] {
+            for training in [false, true] {
+                let task = Task::Network {
+                    architecture,
+                    images: 4,
+                    multiplications: 1.0,
+                    training,
+                };
+                let case = Case::new(&engine, task).unwrap();
+                let wanted = case.ours(&engine).unwrap().into_matrix();
+                let mut peers = case.local_peers(&engine, &faer);
+                assert_eq!((peers.len(), peers[0].name()), (1, "burn"));
+                let (found, _) = peers[0].check().unwrap();
+                let difference = case.difference(&wanted, &found);
+                let allowed = case.tolerance("burn").unwrap();
+                assert!(difference <= allowed, "{task:?}: {difference}");
+            }
+        }
     }
 
     #[test]

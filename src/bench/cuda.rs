@@ -4,18 +4,18 @@
 //! nothing.
 
 use half::{bf16, f16};
-
-use super::{BenchReport, Group, Limit, Measurement, Work};
-use crate::engine::Matrix;
-use crate::error::{Error, Result};
-use crate::gpu::gram::Labels;
-use crate::gpu::projection::Product;
-use crate::gpu::trisolve::{INVERSE_COLS, Triangle, inverse_rows};
-use crate::gpu::{
+use muso::engine::Matrix;
+use muso::gpu::gram::Labels;
+use muso::gpu::projection::Product;
+use muso::gpu::trisolve::{INVERSE_COLS, Triangle, inverse_rows};
+use muso::gpu::{
     Context, DeviceMatrix, Event, Feature, Staging, Stream, Technique, Value, View, cholesky, gram,
     projection, rff, trisolve,
 };
-use crate::progress::{Progress, check};
+use muso::progress::{Progress, check};
+use muso::{Error, Result};
+
+use super::{BenchReport, Limit, Measurement, Operation, Work};
 
 /// Rows, features and columns of the measurements.
 struct Sizes {
@@ -47,27 +47,30 @@ const CLOSE: f64 = 1e-12;
 /// The same with f32 sums of 512 rows.
 const NEAR: f64 = 1e-4;
 
-/// Measures groups of operations on a device.
-pub fn run(
+/// Measures operations on a device.
+pub(crate) fn run(
     context: &Context,
-    groups: &[Group],
+    operations: &[Operation],
     progress: &mut dyn Progress,
 ) -> Result<BenchReport> {
-    if let Some(&group) = groups.iter().find(|group| !Group::DEVICE.contains(group)) {
-        return Err(not_here(group));
+    if let Some(&other) = operations
+        .iter()
+        .find(|operation| !Operation::DEVICE.contains(operation))
+    {
+        return Err(not_here(other));
     }
     let mut bench = Bench::new(context)?;
     let orders = bench.sizes.orders;
-    let total = (groups.len() * orders.len()) as u64;
+    let total = (operations.len() * orders.len()) as u64;
     let mut done = 0;
-    for group in groups {
+    for operation in operations {
         for &order in orders {
             check(progress, "measuring", done, total)?;
-            match group {
-                Group::Gram => bench.gram(order)?,
-                Group::Cholesky => bench.cholesky(order)?,
-                Group::Projection => bench.projection(order)?,
-                Group::Update => bench.update(order)?,
+            match operation {
+                Operation::Gram => bench.gram(order)?,
+                Operation::Cholesky => bench.cholesky(order)?,
+                Operation::Projection => bench.projection(order)?,
+                Operation::Update => bench.update(order)?,
                 other => return Err(not_here(*other)),
             }
             done += 1;
@@ -81,17 +84,17 @@ pub fn run(
     })
 }
 
-fn not_here(group: Group) -> Error {
-    let all: Vec<&str> = Group::DEVICE.into_iter().map(Group::name).collect();
+fn not_here(operation: Operation) -> Error {
+    let all: Vec<&str> = Operation::DEVICE.into_iter().map(Operation::name).collect();
     Error::Parameter {
         name: "OPERATION",
-        value: group.name().into(),
+        value: operation.name().into(),
         expected: format!("one of {} on a GPU", all.join(", ")),
     }
 }
 
-/// What an operation is and what it cannot do without.
-struct Operation {
+/// A kernel, or several in a row, at one size, and what it cannot do without.
+struct Kernel {
     name: String,
     shape: String,
     technique: Technique,
@@ -146,7 +149,7 @@ impl Bench {
         }
     }
 
-    /// A matrix of numbers.
+    /// Fills a device matrix with numbers that are the same each time.
     fn filled<T: Value>(
         &self,
         (rows, cols): (usize, usize),
@@ -173,7 +176,7 @@ impl Bench {
     /// Refuses to time a kernel whose result is not that of its twin.
     fn compare(
         &self,
-        operation: &Operation,
+        operation: &Kernel,
         found: View<'_, f64>,
         wanted: View<'_, f64>,
     ) -> Result<()> {
@@ -199,7 +202,7 @@ impl Bench {
     /// Times `run`, which `prepare` is called before each time; the median of several.
     fn time(
         &mut self,
-        operation: Operation,
+        operation: Kernel,
         mut prepare: impl FnMut() -> Result<()>,
         mut run: impl FnMut() -> Result<()>,
     ) -> Result<()> {
@@ -225,7 +228,7 @@ impl Bench {
             flops: operation.flops,
             bytes: operation.bytes,
         };
-        let Operation { name, shape, .. } = operation;
+        let Kernel { name, shape, .. } = operation;
         let measured = Measurement::new(name, shape, work, &rounds);
         self.measurements.push(measured);
         Ok(())
@@ -256,7 +259,7 @@ impl Bench {
         let z = self.filled((rows, order), 1, narrow)?;
         let mut sums = DeviceMatrix::<f64>::zeros(&stream, order, order)?;
         let half = order * (order + 1) / 2;
-        let operation = Operation {
+        let operation = Kernel {
             name: format!("gram {} {}", T::NAME, technique.name()),
             shape: format!("{rows}x{order}"),
             technique,
@@ -295,7 +298,7 @@ impl Bench {
         })?;
         let labels = || Labels::Classes(y.view());
         let mut sums = DeviceMatrix::<f64>::zeros(&stream, order, classes)?;
-        let operation = Operation {
+        let operation = Kernel {
             name: "cross f32 classes fma".into(),
             shape: format!("{rows}x{order}, {classes} classes"),
             technique: Technique::Fma,
@@ -356,7 +359,7 @@ impl Bench {
                 let mut lower = lower.borrow_mut();
                 cholesky::factor(&stream, technique, lower.view_mut(), RIDGE).map(drop)
             };
-            let operation = Operation {
+            let operation = Kernel {
                 name: format!("factor f64 {}", technique.name()),
                 shape: format!("{order}x{order}"),
                 technique,
@@ -381,7 +384,7 @@ impl Bench {
             trisolve::invert(&stream, lower.view(), inverses.view_mut())?;
             let triangle = Triangle::new(lower.view(), inverses.view())?;
             let mut x = self.filled((order, classes), 3, |x| x)?;
-            let operation = Operation {
+            let operation = Kernel {
                 name: format!("solve f64 {}", technique.name()),
                 shape: format!("{order}x{order}, {classes} columns"),
                 technique,
@@ -406,7 +409,7 @@ impl Bench {
         let read = (rows * order * size_of::<f32>()) as f64 + doubles(order * classes);
         let flops = 2.0 * (rows * order * classes) as f64;
         let mut logits = DeviceMatrix::uninit(&stream, rows, classes)?;
-        let operation = Operation {
+        let operation = Kernel {
             name: "logits f32 fma".into(),
             shape: format!("{rows}x{order}, {classes} classes"),
             technique: Technique::Fma,
@@ -425,7 +428,7 @@ impl Bench {
             || projection::logits(&stream, Technique::Fma, product(), logits.view_mut()),
         )?;
         let mut found = DeviceMatrix::uninit(&stream, 1, rows)?;
-        let operation = Operation {
+        let operation = Kernel {
             name: "argmax f32 fma".into(),
             shape: format!("{rows}x{order}, {classes} classes"),
             technique: Technique::Fma,
@@ -449,7 +452,7 @@ impl Bench {
         let (side, order) = ((self.sizes.rows / 4).min(z.rows()), z.cols());
         let mut out = DeviceMatrix::uninit(&stream, side, side)?;
         let (left, right) = (z.view().top(side), z.view().top(side));
-        let operation = Operation {
+        let operation = Kernel {
             name: format!("kernel matrix f32 {}", technique.name()),
             shape: format!("{side}x{side}, {order} features"),
             technique,
@@ -483,7 +486,7 @@ impl Bench {
         let x = self.filled((rows, inputs), 5, |x| x as f32)?;
         let frequencies = self.filled((inputs, count), 6, |x| x)?;
         let mut out = DeviceMatrix::<f64>::uninit(&stream, rows, 2 * count)?;
-        let operation = Operation {
+        let operation = Kernel {
             name: format!("random features {}", technique.name()),
             shape: format!("{rows}x{inputs}, {count} frequencies"),
             technique,
@@ -521,7 +524,7 @@ impl Bench {
         let mut out = DeviceMatrix::uninit(&stream, rows, classes)?;
         let half = order * (order + 1) / 2;
         let products = rows * half + 2 * rows * order * classes + order * order * classes;
-        let operation = Operation {
+        let operation = Kernel {
             name: format!("label update f32 {}", technique.name()),
             shape: format!("{rows}x{order}, {classes} classes"),
             technique,

@@ -7,63 +7,63 @@
 
 use std::time::Instant;
 
+use muso::data::digits;
+use muso::data::images::{ClassNames, ImageSet, Kind, Normalisation, open};
+use muso::data::mnist::{PIXEL_MEAN, PIXEL_STD};
+use muso::engine::{Engine, Sums, SumsSpec, Targets};
+use muso::features::Feed;
+use muso::gram::{Gram, GramBuilder, Route};
+use muso::pipeline::networks::Workplace;
+use muso::progress::{Progress, check};
+use muso::scheduler::{Scheduler, Summary, Trace};
+use muso::{Error, Result};
 use muso_models::{Architecture, NetworkConfig};
 use serde::Serialize;
 
-use super::Spread;
 use super::temporary::Temporary;
-use crate::data::digits;
-use crate::data::images::{ClassNames, ImageSet, Kind, Normalisation, open};
-use crate::data::mnist::{PIXEL_MEAN, PIXEL_STD};
-use crate::engine::{Engine, Sums, SumsSpec, Targets};
-use crate::error::{Error, Result};
-use crate::features::Feed;
-use crate::gram::{Gram, GramBuilder, Route};
-use crate::pipeline::networks::Workplace;
-use crate::progress::{Progress, check};
-use crate::scheduler::{Scheduler, Summary, Trace};
+use super::{Spread, at_least};
 
 /// Images of a pass when not told.
-pub const ROWS: usize = 50_000;
+pub(crate) const ROWS: usize = 50_000;
 
 /// How the images are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kept {
+pub(crate) enum Kept {
     /// As bytes in memory: there is nothing to decode.
     Packed,
     /// As PNG files in a temporary folder.
     Png,
 }
 
-/// What was measured.
+/// Times of passes in lanes and one thing after the other.
 #[derive(Clone, Debug, Serialize)]
-pub struct LanesReport {
+pub(crate) struct LanesReport {
     kind: &'static str,
     /// How the images were kept.
-    pub images: Kept,
-    /// Where.
-    pub device: String,
+    pub(crate) images: Kept,
+    /// Device that computed.
+    pub(crate) device: String,
     /// Images of one pass.
-    pub rows: usize,
+    pub(crate) rows: usize,
     /// Seconds of each pass, one thing after the other.
-    pub in_place: Vec<f64>,
+    pub(crate) in_place: Vec<f64>,
     /// Seconds of each pass in lanes.
-    pub in_lanes: Vec<f64>,
+    pub(crate) in_lanes: Vec<f64>,
     /// Median over the pairs of lanes over in place.
-    pub ratio: f64,
+    pub(crate) ratio: f64,
     /// Cores that were in use one thing after the other, on average; none where the system does not say.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cores_in_use: Option<f64>,
+    pub(crate) cores_in_use: Option<f64>,
     /// Whether every pass gave the same bytes.
-    pub same_bytes: bool,
+    pub(crate) same_bytes: bool,
     /// The lanes of the last pass.
-    pub lanes: Summary,
+    pub(crate) lanes: Summary,
 }
 
 impl LanesReport {
-    /// For a terminal.
-    pub fn text(&self) -> String {
+    /// Formats the report for a terminal.
+    pub(crate) fn text(&self) -> String {
         let median = |times: &[f64]| Spread::of(times).median;
         let cores = self
             .cores_in_use
@@ -90,8 +90,8 @@ impl LanesReport {
     }
 }
 
-/// Reports, for programs.
-pub fn to_json(reports: &[LanesReport]) -> String {
+/// Formats reports as JSON.
+pub(crate) fn to_json(reports: &[LanesReport]) -> String {
     serde_json::to_string_pretty(reports).unwrap_or_default() + "\n"
 }
 
@@ -147,22 +147,15 @@ fn processor_time() -> Option<f64> {
 }
 
 /// Measures `rows` images a pass, in `pairs` pairs of passes.
-pub fn run(
+pub(crate) fn run(
     place: &Workplace,
     kept: Kept,
     rows: usize,
     pairs: usize,
     progress: &mut dyn Progress,
 ) -> Result<LanesReport> {
-    for (name, value) in [("--rows", rows), ("--pairs", pairs)] {
-        if value == 0 {
-            return Err(Error::Parameter {
-                name,
-                value: "0".into(),
-                expected: "at least 1".into(),
-            });
-        }
-    }
+    at_least("`.rows`", rows, 1)?;
+    at_least("`.pairs`", pairs, 1)?;
     let (set, normalisation, _folder) = images(kept)?;
     let order: Vec<usize> = (0..set.len()).cycle().take(rows).collect();
     let network = NetworkConfig::new(Architecture::SmallCnn, 2, set.shape());

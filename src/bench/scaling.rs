@@ -5,14 +5,14 @@
 
 use std::time::Instant;
 
+use muso::engine::{CpuEngine, Engine, Rows, SumsSpec, Targets};
+use muso::progress::{Progress, check};
+use muso::report::PageTable;
+use muso::{Error, Result};
 use serde::Serialize;
 
 use super::cpu::empty_report;
 use super::{BenchReport, Options, Spread};
-use crate::engine::{CpuEngine, Engine, Rows, SumsSpec, Targets};
-use crate::error::{Error, Result};
-use crate::progress::{Progress, check};
-use crate::report::PageTable;
 
 /// Rows of a batch.
 const BATCH: usize = 4_096;
@@ -26,51 +26,51 @@ const ROUNDS: usize = 3;
 const PAIRS: usize = 15;
 
 /// How many rows to go to when not told.
-pub const LARGEST: usize = 10_000_000;
+pub(crate) const LARGEST: usize = 10_000_000;
 /// The same with reduced sizes.
-pub const LARGEST_QUICK: usize = 40_000;
+pub(crate) const LARGEST_QUICK: usize = 40_000;
 
-/// What was found.
+/// How the time of sums grows.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Scaling {
+pub(crate) struct Scaling {
     /// D where N varies.
-    pub cols: usize,
+    pub(crate) cols: usize,
     /// Seconds at growing N.
-    pub over_rows: Vec<Point>,
+    pub(crate) over_rows: Vec<Point>,
     /// x in seconds ∝ Nˣ, by least squares on logarithms.
-    pub rows_exponent: f64,
+    pub(crate) rows_exponent: f64,
     /// N where D varies.
-    pub rows: usize,
+    pub(crate) rows: usize,
     /// Seconds at growing D.
-    pub over_cols: Vec<Point>,
+    pub(crate) over_cols: Vec<Point>,
     /// The same exponent for D.
-    pub cols_exponent: f64,
+    pub(crate) cols_exponent: f64,
     /// One thread against all.
-    pub threads: Threads,
+    pub(crate) threads: Threads,
 }
 
-/// One time.
+/// The time at one size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Point {
-    /// N or D.
-    pub size: usize,
-    /// The median.
-    pub seconds: f64,
+pub(crate) struct Point {
+    /// Size of the point, N or D.
+    pub(crate) size: usize,
+    /// Median over the rounds.
+    pub(crate) seconds: f64,
 }
 
 /// One thread against all, in turn.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Threads {
-    /// How many there are.
-    pub threads: usize,
-    /// N.
-    pub rows: usize,
+pub(crate) struct Threads {
+    /// Number of threads when all are used.
+    pub(crate) threads: usize,
+    /// Number of rows, N.
+    pub(crate) rows: usize,
     /// Seconds with one.
-    pub one: Spread,
+    pub(crate) one: Spread,
     /// Seconds with all.
-    pub all: Spread,
+    pub(crate) all: Spread,
     /// One over all, within pairs.
-    pub speedup: Spread,
+    pub(crate) speedup: Spread,
 }
 
 /// A batch that is filled with other values each time, cheaply.
@@ -135,7 +135,7 @@ fn sums(
 }
 
 /// Measures up to `largest` rows.
-pub fn run(
+pub(crate) fn run(
     engine: &CpuEngine,
     largest: usize,
     options: &Options,
@@ -144,7 +144,7 @@ pub fn run(
     let least = 10_000;
     if largest <= least {
         return Err(Error::Parameter {
-            name: "--largest",
+            name: "`.largest`",
             value: largest.to_string(),
             expected: format!("more than {least} rows"),
         });
@@ -273,8 +273,8 @@ fn exponent(points: &[Point]) -> f64 {
 }
 
 impl Scaling {
-    /// For people.
-    pub fn to_text(&self) -> String {
+    /// Formats the tables for a terminal.
+    pub(crate) fn to_text(&self) -> String {
         let mut text = format!(
             "sums over rows made on the fly, D = {}\n  {:>10}  {:>10}  {:>22}\n",
             self.cols, "rows", "seconds", "seconds a million rows"
@@ -308,7 +308,7 @@ impl Scaling {
     }
 
     /// Tables to paste into a document.
-    pub fn to_markdown(&self) -> String {
+    pub(crate) fn to_markdown(&self) -> String {
         let mut text = String::new();
         for table in self.tables() {
             let rule = "---|".repeat(table.columns.len());
@@ -323,7 +323,7 @@ impl Scaling {
     }
 
     /// Over rows, over columns and over threads.
-    pub fn tables(&self) -> [PageTable; 3] {
+    pub(crate) fn tables(&self) -> [PageTable; 3] {
         let texts = |texts: [&str; 3]| texts.map(str::to_owned).to_vec();
         let rows = self.over_rows.iter().map(|p| {
             let each = 1e6 * p.seconds / p.size as f64;

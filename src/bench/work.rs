@@ -2,77 +2,78 @@
 //!
 //! Operations count a multiply-add as two. Bytes are those of every input read once and of every output written once.
 
-use super::Group;
-use crate::engine::Dtype;
+use muso::engine::Dtype;
+
+use super::Operation;
 
 /// What an operation cannot do without.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Work {
+pub(crate) struct Work {
     /// Floating-point operations.
-    pub flops: f64,
+    pub(crate) flops: f64,
     /// Bytes to and from memory.
-    pub bytes: f64,
+    pub(crate) bytes: f64,
 }
 
 /// An operation at one size.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Task {
+pub(crate) enum Task {
     /// G = ZᵀZ in f64.
     Gram {
-        /// N.
+        /// Number of rows, N.
         rows: usize,
-        /// D.
+        /// Number of columns, D.
         cols: usize,
-        /// Of the rows.
+        /// Type of the values of the rows.
         dtype: Dtype,
     },
     /// Factor and solve, f64.
     Cholesky {
-        /// D.
+        /// Number of columns, D.
         order: usize,
         /// Right-hand sides.
         classes: usize,
     },
     /// argmax of Z W for f32 rows.
     Projection {
-        /// N.
+        /// Number of rows, N.
         rows: usize,
-        /// D.
+        /// Number of columns, D.
         cols: usize,
-        /// C.
+        /// Number of classes, C.
         classes: usize,
     },
     /// Labels of forgotten rows from retained ones, f32 rows and a bias.
     Update {
-        /// N_s.
+        /// Number of retained rows, N_s.
         retained: usize,
-        /// N_u.
+        /// Number of forgotten rows, N_u.
         forgotten: usize,
         /// D without the bias.
         cols: usize,
-        /// C.
+        /// Number of classes, C.
         classes: usize,
     },
     /// Random Fourier features of f64 inputs.
     Random {
-        /// N.
+        /// Number of rows, N.
         rows: usize,
         /// Columns of the inputs.
         inputs: usize,
-        /// m.
+        /// Number of frequencies, m.
         frequencies: usize,
     },
     /// Leverage scores of f32 rows over all directions, G's eigenvectors being given.
     Leverage {
-        /// N.
+        /// Number of rows, N.
         rows: usize,
-        /// D.
+        /// Number of columns, D.
         cols: usize,
     },
     /// Features of images, or a step of training, f32.
     #[cfg(feature = "nn")]
     Network {
-        /// Which.
+        /// Which network it is.
         architecture: muso_models::Architecture,
         /// Images of a batch.
         images: usize,
@@ -98,33 +99,33 @@ fn factor_and_solve(order: usize, classes: usize) -> f64 {
 }
 
 impl Task {
-    /// Which operation it is a size of.
-    pub fn group(&self) -> Group {
+    /// Returns the operation that this is a size of.
+    pub(crate) fn kind(&self) -> Operation {
         match self {
-            Self::Gram { .. } => Group::Gram,
-            Self::Cholesky { .. } => Group::Cholesky,
-            Self::Projection { .. } => Group::Projection,
-            Self::Update { .. } => Group::Update,
-            Self::Random { .. } => Group::Random,
-            Self::Leverage { .. } => Group::Leverage,
+            Self::Gram { .. } => Operation::Gram,
+            Self::Cholesky { .. } => Operation::Cholesky,
+            Self::Projection { .. } => Operation::Projection,
+            Self::Update { .. } => Operation::Update,
+            Self::Random { .. } => Operation::Random,
+            Self::Leverage { .. } => Operation::Leverage,
             #[cfg(feature = "nn")]
-            Self::Network { .. } => Group::Networks,
+            Self::Network { .. } => Operation::Networks,
         }
     }
 
-    /// The operation in a word or two; with [`Self::shape`] it names a measurement.
-    pub fn operation(&self) -> String {
+    /// Names the operation in a word or two; with [`Self::shape`] it names a measurement.
+    pub(crate) fn operation(&self) -> String {
         match self {
             #[cfg(feature = "nn")]
             Self::Network { training: true, .. } => "training step".into(),
             #[cfg(feature = "nn")]
             Self::Network { .. } => "network features".into(),
-            _ => self.group().name().into(),
+            _ => self.kind().name().into(),
         }
     }
 
-    /// Its sizes.
-    pub fn shape(&self) -> String {
+    /// Describes the sizes.
+    pub(crate) fn shape(&self) -> String {
         match *self {
             Self::Gram { rows, cols, dtype } => {
                 format!("N = {rows}, D = {cols}, {} rows", dtype.name())
@@ -162,8 +163,8 @@ impl Task {
         }
     }
 
-    /// What it cannot do without.
-    pub fn work(&self) -> Work {
+    /// Counts the operations and bytes that it cannot do without.
+    pub(crate) fn work(&self) -> Work {
         let (flops, bytes) = match *self {
             // One triangle.
             Self::Gram { rows, cols, dtype } => (
@@ -224,7 +225,7 @@ impl Task {
         Work { flops, bytes }
     }
 
-    /// How many of its operations fit where one in f64 does.
+    /// Returns how many of its operations fit where one in f64 does.
     pub(super) fn lanes(&self) -> f64 {
         match self {
             #[cfg(feature = "nn")]
@@ -236,11 +237,12 @@ impl Task {
     }
 }
 
-/// The sizes at which a group is measured; `memory` is what may be used, in bytes.
-pub fn tasks(group: Group, quick: bool, memory: Option<u64>) -> Vec<Task> {
+/// Returns the sizes at which an operation is measured, none where it has a way of its own; `memory` is what may be used,
+/// in bytes.
+pub(crate) fn tasks(operation: Operation, quick: bool, memory: Option<u64>) -> Vec<Task> {
     let size = |full: usize, reduced: usize| if quick { reduced } else { full };
-    match group {
-        Group::Gram => {
+    match operation {
+        Operation::Gram => {
             let mut shapes = vec![
                 (size(80_000, 2_000), 128, Dtype::F32),
                 (size(20_000, 2_000), size(512, 256), Dtype::F32),
@@ -253,13 +255,13 @@ pub fn tasks(group: Group, quick: bool, memory: Option<u64>) -> Vec<Task> {
             let task = |(rows, cols, dtype)| Task::Gram { rows, cols, dtype };
             shapes.into_iter().map(task).collect()
         }
-        Group::Cholesky => [size(512, 128), size(2_048, 512)]
+        Operation::Cholesky => [size(512, 128), size(2_048, 512)]
             .map(|order| Task::Cholesky {
                 order,
                 classes: 100,
             })
             .to_vec(),
-        Group::Projection => [
+        Operation::Projection => [
             (size(projected_rows(memory), 5_000), 10),
             (size(100_000, 2_000), 100),
         ]
@@ -269,23 +271,24 @@ pub fn tasks(group: Group, quick: bool, memory: Option<u64>) -> Vec<Task> {
             classes,
         })
         .to_vec(),
-        Group::Update => vec![Task::Update {
+        Operation::Update => vec![Task::Update {
             retained: size(4_000, 600),
             forgotten: size(400, 60),
             cols: size(512, 128),
             classes: 100,
         }],
-        Group::Random => vec![Task::Random {
+        Operation::Random => vec![Task::Random {
             rows: size(20_000, 1_000),
             inputs: size(784, 196),
             frequencies: size(1_000, 200),
         }],
-        Group::Leverage => vec![Task::Leverage {
+        Operation::Leverage => vec![Task::Leverage {
             rows: size(20_000, 2_000),
             cols: size(512, 128),
         }],
         #[cfg(feature = "nn")]
-        Group::Networks => networks(quick),
+        Operation::Networks => networks(quick),
+        _ => Vec::new(),
     }
 }
 
@@ -393,9 +396,9 @@ mod tests {
     #[test]
     fn every_task_has_a_name_of_its_own() {
         for quick in [false, true] {
-            let all = Group::ALL.into_iter();
+            let all = Operation::ALL.into_iter();
             let names: Vec<_> = all
-                .flat_map(|group| tasks(group, quick, None))
+                .flat_map(|operation| tasks(operation, quick, None))
                 .map(|task| (task.operation(), task.shape()))
                 .collect();
             let distinct: std::collections::BTreeSet<_> = names.iter().collect();

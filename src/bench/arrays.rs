@@ -1,72 +1,13 @@
-//! Seeded inputs, the operations that take more than one call of the engine, and arrays that peers can read.
+//! Arrays that both sides of a comparison get, in memory and as files of NumPy.
 
 use std::io::Write;
 use std::path::Path;
 
 use half::{bf16, f16};
-use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
-use rand_distr::{Distribution, StandardNormal};
+use muso::engine::{Dtype, Matrix, Rows};
+use muso::{Error, Result};
 
-use crate::engine::{Dtype, Engine, Matrix, Rows, Sums, SumsSpec, Targets};
-use crate::error::{Error, Result};
-use crate::gram::Gram;
-use crate::labels::Projector;
-
-/// Standard normal values in f32.
-pub(super) fn gaussian_f32(count: usize, seed: u64) -> Vec<f32> {
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    (0..count)
-        .map(|_| StandardNormal.sample(&mut rng))
-        .collect()
-}
-
-/// Standard normal entries.
-pub(super) fn gaussian(rows: usize, cols: usize, seed: u64) -> Matrix {
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    Matrix::from_fn(rows, cols, |_, _| StandardNormal.sample(&mut rng))
-}
-
-/// Features whose columns shrink from 1 to `smallest`, so that a ridge of that size squared times N matters.
-pub(super) fn decaying_features(rows: usize, cols: usize, smallest: f32, seed: u64) -> Vec<f32> {
-    let mut values = gaussian_f32(rows * cols, seed);
-    for row in values.chunks_exact_mut(cols) {
-        for (j, value) in row.iter_mut().enumerate() {
-            *value *= smallest.powf(j as f32 / cols as f32);
-        }
-    }
-    values
-}
-
-/// G = ZᵀZ, through the engine.
-pub(super) fn gram<E: Engine>(engine: &E, rows: Rows<'_>, bias: bool) -> Result<Sums> {
-    let spec = SumsSpec {
-        features: rows.cols(),
-        bias,
-        targets: 0,
-    };
-    let mut sums = engine.accumulator(spec)?;
-    engine.accumulate(&mut sums, rows, Targets::None)?;
-    engine.finish(sums)
-}
-
-/// The whole label update: sums over the retained rows, factor, W* = w_init + Π(w_p − w_init), labels Z_u W*.
-///
-/// Weights with one row more than the features have columns carry a bias.
-pub(super) fn label_update<E: Engine>(
-    engine: &E,
-    retained: Rows<'_>,
-    forgotten: Rows<'_>,
-    trained: &Matrix,
-    init: &Matrix,
-    ridge: f64,
-) -> Result<Matrix> {
-    let bias = trained.rows() > retained.cols();
-    let sums = gram(engine, retained, bias)?;
-    let projector = Projector::new(engine, Gram::Primal(sums), ridge)?;
-    let (weights, _) = projector.optimal_weights(trained, init)?;
-    engine.project(forgotten, &weights)
-}
+use super::inputs::{gaussian, gaussian_f32};
 
 /// An array that both sides get.
 #[derive(Clone)]
@@ -79,7 +20,7 @@ pub(super) enum Array {
 }
 
 impl Array {
-    /// Normal feature rows, stored as `dtype`.
+    /// Draws normal feature rows, stored as `dtype`.
     pub(super) fn features(rows: usize, cols: usize, dtype: Dtype, seed: u64) -> Self {
         let values = gaussian_f32(rows * cols, seed);
         match dtype {
@@ -90,7 +31,7 @@ impl Array {
         }
     }
 
-    /// As the engine takes it.
+    /// Returns the rows as the engine takes them.
     pub(super) fn rows(&self) -> Rows<'_> {
         match self {
             Self::F16(cols, values) => Rows::new(values.len() / cols, *cols, values.as_slice()),
@@ -100,6 +41,8 @@ impl Array {
         }
     }
 
+    /// Returns an f64 array as a matrix.
+    ///
     /// # Panics
     /// If it is not f64.
     pub(super) fn matrix(&self) -> &Matrix {
@@ -109,7 +52,7 @@ impl Array {
         }
     }
 
-    /// The same values in f32, which holds all of the narrower types.
+    /// Returns the same values in f32, which holds all of the narrower types.
     pub(super) fn widened(&self) -> Self {
         match self {
             Self::F16(cols, values) => {
@@ -122,7 +65,7 @@ impl Array {
         }
     }
 
-    /// The same f32 rows with a last column of ones.
+    /// Returns the same f32 rows with a last column of ones.
     ///
     /// # Panics
     /// If it is not f32.
@@ -135,7 +78,7 @@ impl Array {
         Self::F32(cols + 1, values.collect())
     }
 
-    /// Bytes of its values in NumPy's format, at most.
+    /// Returns the bytes of its values in NumPy's format, at most.
     pub(super) fn size(&self) -> u64 {
         let each = match self {
             Self::F64(_) => 8,
@@ -144,7 +87,7 @@ impl Array {
         (self.rows().rows() * self.rows().cols() * each) as u64
     }
 
-    /// Writes it in NumPy's format.
+    /// Writes the array in NumPy's format.
     pub(super) fn write_npy(&self, path: &Path) -> Result<()> {
         let (descr, bytes): (_, &[u8]) = match self {
             Self::F16(_, values) => ("<f2", bytemuck::cast_slice(values)),

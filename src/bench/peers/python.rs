@@ -10,16 +10,17 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use anyhow::Result;
+use muso::Error;
+use muso::engine::Matrix;
 use serde_json::{Value, json};
 
-use super::super::inputs::Array;
+use super::super::arrays::Array;
 use super::super::temporary::Temporary;
 use super::Peer;
-use crate::engine::Matrix;
-use crate::error::{Error, Result};
 
 /// Libraries whose operations are timed.
-pub(in super::super) const LIBRARIES: [&str; 3] = ["numpy", "scipy", "torch"];
+pub(crate) const LIBRARIES: [&str; 3] = ["numpy", "scipy", "torch"];
 
 const SCRIPTS: [(&str, &str); 2] = [
     ("peers.py", include_str!("peers.py")),
@@ -27,36 +28,29 @@ const SCRIPTS: [(&str, &str); 2] = [
 ];
 
 /// `peers.py`, started once and asked line by line.
-pub(in super::super) struct Python {
+pub(crate) struct Python {
     child: Child,
     /// Closed before the child is waited for.
     requests: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
     /// Name and version, or nothing where it is absent.
-    pub(in super::super) libraries: BTreeMap<String, Option<String>>,
+    pub(crate) libraries: BTreeMap<String, Option<String>>,
 }
 
 /// Gives every library as many threads as ours has.
-pub(in super::super) fn with_threads(command: &mut Command, threads: usize) {
+pub(crate) fn with_threads(command: &mut Command, threads: usize) {
     for name in ["OMP", "OPENBLAS", "MKL", "NUMEXPR"] {
         command.env(format!("{name}_NUM_THREADS"), threads.to_string());
     }
 }
 
-fn failed(why: impl Into<String>) -> Error {
-    Error::Peer {
-        name: "python".into(),
-        why: why.into(),
-    }
-}
-
-fn broken(error: std::io::Error) -> Error {
-    failed(error.to_string())
+fn failed(why: impl std::fmt::Display) -> anyhow::Error {
+    super::super::failed("python", why)
 }
 
 impl Python {
     /// Starts it with `threads` for every library. The inner error says why there are no peers at all.
-    pub(in super::super) fn start(
+    pub(crate) fn start(
         interpreter: &Path,
         folder: &Temporary,
         threads: usize,
@@ -79,10 +73,10 @@ impl Python {
         let stdout = child.stdout.take().ok_or_else(|| failed("no pipe"))?;
         let mut answers = BufReader::new(stdout);
         let mut line = String::new();
-        answers.read_line(&mut line).map_err(broken)?;
+        answers.read_line(&mut line).map_err(failed)?;
         let Ok(greeting) = serde_json::from_str::<Value>(&line) else {
             drop(requests);
-            let output = child.wait_with_output().map_err(broken)?;
+            let output = child.wait_with_output().map_err(failed)?;
             let errors = String::from_utf8_lossy(&output.stderr);
             let last = errors.lines().last().unwrap_or("it ended without a word");
             return Ok(Err(format!("{shown}: {last}")));
@@ -101,15 +95,15 @@ impl Python {
         }))
     }
 
-    /// One request, one answer.
+    /// Sends one request and reads its answer.
     fn ask(&mut self, request: &Value) -> Result<Value> {
         let Some(requests) = &mut self.requests else {
             return Err(failed("it was stopped"));
         };
-        writeln!(requests, "{request}").map_err(broken)?;
-        requests.flush().map_err(broken)?;
+        writeln!(requests, "{request}").map_err(failed)?;
+        requests.flush().map_err(failed)?;
         let mut line = String::new();
-        self.answers.read_line(&mut line).map_err(broken)?;
+        self.answers.read_line(&mut line).map_err(failed)?;
         let answer: Value =
             serde_json::from_str(&line).map_err(|_| failed("the process ended early"))?;
         match answer["error"].as_str() {
@@ -126,7 +120,7 @@ impl Python {
     }
 
     /// Hands over the arrays of a task, whose result has `shape`, and gives what can be run on them.
-    pub(in super::super) fn load<'a>(
+    pub(crate) fn load<'a>(
         python: &'a RefCell<Self>,
         folder: &Temporary,
         kind: &str,

@@ -6,14 +6,14 @@
 
 use std::path::Path;
 
+use muso::{Error, Result};
 use serde::Deserialize;
 
 use super::{BenchReport, Measurement};
-use crate::error::{Error, Result};
 
 /// What is needed of a report that `muso bench --save` wrote.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Baseline {
+pub(crate) struct Baseline {
     kind: String,
     device: String,
     #[serde(default)]
@@ -40,31 +40,31 @@ struct Quartiles {
 
 /// A report beside its baseline.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Comparison {
-    /// In the order of the report.
-    pub changes: Vec<Change>,
-    /// Only in the baseline, as operation and shape.
-    pub gone: Vec<String>,
-    /// Only in the report.
-    pub new: Vec<String>,
+pub(crate) struct Comparison {
+    /// Operations on both sides, in the order of the report.
+    pub(crate) changes: Vec<Change>,
+    /// Operations in the baseline only, with their shapes.
+    pub(crate) gone: Vec<String>,
+    /// Operations in the report only.
+    pub(crate) new: Vec<String>,
 }
 
 /// One operation at one shape, then and now.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Change {
-    /// Operation and shape.
-    pub name: String,
+pub(crate) struct Change {
+    /// Names the operation and its shape.
+    pub(crate) name: String,
     /// Share of the peak now over that of then: below 1 it has become slower.
-    pub share: f64,
+    pub(crate) share: f64,
     /// Time now over that of then, on a machine that may have had another speed.
-    pub time: f64,
+    pub(crate) time: f64,
     /// By how much the share may fall, 0 to 1: the tolerance and what the rounds scatter by.
-    pub allowed: f64,
+    pub(crate) allowed: f64,
 }
 
 impl Change {
     /// Whether it is slower than noise and tolerance explain.
-    pub fn fell(&self) -> bool {
+    pub(crate) fn fell(&self) -> bool {
         let holds = 1.0 - self.share <= self.allowed;
         // NaN does not hold.
         !holds
@@ -72,10 +72,10 @@ impl Change {
 }
 
 impl Baseline {
-    /// Reads a report.
-    pub fn load(path: &Path) -> Result<Self> {
+    /// Reads a report that was saved earlier.
+    pub(crate) fn load(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, "read", e))?;
-        let expected = "a report of `muso bench --save`";
+        let expected = "a report of muso bench `.save`";
         let found: Self = serde_json::from_str(&text)
             .map_err(|e| Error::format(path, format!("no report: {e}"), expected))?;
         let usable = |m: &Earlier| m.share_of_limit > 0.0 && m.seconds > 0.0;
@@ -89,7 +89,7 @@ impl Baseline {
     }
 
     /// Refuses a baseline of another machine, device, number of threads or instruction set.
-    pub fn check_machine(&self, path: &Path, device: &str, processor: &str) -> Result<()> {
+    pub(crate) fn check_machine(&self, path: &Path, device: &str, processor: &str) -> Result<()> {
         let place = |device: &str, processor: &str| format!("{device} ({processor})");
         if (self.device.as_str(), self.processor.as_str()) == (device, processor) {
             return Ok(());
@@ -99,7 +99,7 @@ impl Baseline {
     }
 
     /// Holds a report against it; `tolerance` is a share, 0 to 1.
-    pub fn compare(&self, report: &BenchReport, tolerance: f64) -> Comparison {
+    pub(crate) fn compare(&self, report: &BenchReport, tolerance: f64) -> Comparison {
         let named = |operation: &str, shape: &str| format!("{operation}, {shape}");
         let is = |then: &Earlier, now: &Measurement| {
             then.operation == now.operation && then.shape == now.shape
@@ -136,8 +136,8 @@ impl Earlier {
 }
 
 impl Comparison {
-    /// For people.
-    pub fn to_text(&self) -> String {
+    /// Formats the comparison as a table for a terminal.
+    pub(crate) fn to_text(&self) -> String {
         let mut text = format!(
             "\n{:<60} {:>13} {:>9} {:>11}\n",
             "against the baseline", "share of peak", "may fall", "plain time"
@@ -163,8 +163,8 @@ impl Comparison {
         text
     }
 
-    /// Operations that became slower.
-    pub fn fallen(&self) -> Vec<&Change> {
+    /// Returns the operations that became slower.
+    pub(crate) fn fallen(&self) -> Vec<&Change> {
         self.changes.iter().filter(|change| change.fell()).collect()
     }
 }
