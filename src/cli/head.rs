@@ -7,7 +7,7 @@ use muso::Error;
 use muso::data::{ForgetSpec, Head, commit_all};
 use muso::engine::{AnyEngine, Dtype, Engine};
 use muso::pipeline::head;
-use muso::report::html;
+use muso::report::{Render, Style};
 
 use super::{Common, Outputs, device, peak_memory, print, progress::Bar, safetensors_name};
 
@@ -189,7 +189,7 @@ pub(super) fn run(args: &HeadArgs, common: &Common) -> anyhow::Result<()> {
     files.extend(labels);
     if let (Some(mut file), Some(page)) = (report, as_page) {
         let text = if page {
-            html::head_page(&outcome.report)
+            outcome.report.page()
         } else {
             outcome.report.to_json()
         };
@@ -201,7 +201,7 @@ pub(super) fn run(args: &HeadArgs, common: &Common) -> anyhow::Result<()> {
         files.push(file);
     }
     commit_all(files)?;
-    print(&outcome.report.to_text())?;
+    print(&outcome.report.text(Style::default()))?;
     Ok(())
 }
 

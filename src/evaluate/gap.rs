@@ -1,8 +1,8 @@
 //! How far a model is from the retrained one, and over which rows that is asked.
 //!
 //! A percentage says little without its rows: after forgetting a class, TA over all test rows and TA over the classes
-//! that are left differ by the size of that class. [`judged_rows`] gives, for a scenario, the rows of each metric and a
-//! phrase that names them, so that what a report says and what was measured come from the same place.
+//! that are left differ by the size of that class. [`judged_rows`] gives, for a scenario, the rows of each metric and
+//! which rows those are ([`Scope`]), so that what a report says and what was measured come from the same place.
 //!
 //! | scenario | RA | TA | FA |
 //! |---|---|---|---|
@@ -18,7 +18,7 @@
 //! let split = scenario.split(classes.train, classes.test, TestRows::All, 0)?;
 //! let judged = judged_rows(&scenario, &classes, &split);
 //! assert_eq!(judged.fa.rows, [1, 2]);
-//! assert_eq!(judged.fa.text, "over the 2 test rows of class 1, which is forgotten");
+//! assert_eq!(judged.fa.phrase(), "over the 2 test rows of class 1, which is forgotten");
 //!
 //! let retrain = Scores { ra: 100.0, ta: 90.0, fa: 0.0, mia: 12.0 };
 //! let method = Scores { ra: 98.0, ta: 89.0, fa: 3.0, mia: 6.0 };
@@ -65,6 +65,31 @@ pub enum Source {
     Test,
 }
 
+/// A class by its number, and by its name where it has one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedClass {
+    /// The label of its rows.
+    pub number: i64,
+    /// Its name in the data set.
+    pub name: Option<String>,
+}
+
+/// Which rows of its source a [`RowSet`] holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Scope {
+    /// Every row.
+    All,
+    /// The retained rows.
+    Retained,
+    /// The forgotten rows.
+    Forgotten,
+    /// The rows of every class but this one.
+    Without(NamedClass),
+    /// The rows of this class, all of whose training rows are forgotten.
+    OfForgotten(NamedClass),
+}
+
 /// Rows that one number is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowSet {
@@ -72,27 +97,17 @@ pub struct RowSet {
     pub source: Source,
     /// Row numbers, ascending.
     pub rows: Vec<usize>,
-    /// `over the 200 forgotten training rows`.
-    pub text: String,
+    /// Which rows they are, for the phrase that names them.
+    pub scope: Scope,
 }
 
 impl RowSet {
-    fn new(source: Source, rows: Vec<usize>, article: &str, adjective: &str) -> Self {
-        let kind = match source {
-            Source::Train => "training",
-            Source::Test => "test",
-        };
-        let plural = if rows.len() == 1 { "" } else { "s" };
-        let text = format!(
-            "over {article} {} {adjective}{kind} row{plural}",
-            counted(rows.len())
-        );
-        Self { source, rows, text }
-    }
-
-    fn also(mut self, text: &str) -> Self {
-        self.text.push_str(text);
-        self
+    fn new(source: Source, rows: Vec<usize>, scope: Scope) -> Self {
+        Self {
+            source,
+            rows,
+            scope,
+        }
     }
 }
 
@@ -109,12 +124,12 @@ pub struct Classes<'a> {
 }
 
 impl Classes<'_> {
-    fn name(&self, class: i64) -> String {
+    fn named(&self, class: i64) -> NamedClass {
         let name = usize::try_from(class).ok().and_then(|c| self.names.get(c));
-        name.map_or_else(
-            || format!("class {class}"),
-            |name| format!("class “{name}”"),
-        )
+        NamedClass {
+            number: class,
+            name: name.map(|name| (*name).to_owned()),
+        }
     }
 }
 
@@ -150,8 +165,8 @@ impl Judged {
 /// test rows of that class are rows of what was forgotten that no model has seen. For a part of a class no test row
 /// corresponds, and FA is over the forgotten training rows themselves.
 pub fn judged_rows(scenario: &Scenario, classes: &Classes<'_>, split: &Split) -> Judged {
-    let all_test = RowSet::new(Source::Test, (0..classes.test.len()).collect(), "all", "");
-    let forgotten = RowSet::new(Source::Train, split.forget.clone(), "the", "forgotten ");
+    let all_test = RowSet::new(Source::Test, (0..classes.test.len()).collect(), Scope::All);
+    let forgotten = RowSet::new(Source::Train, split.forget.clone(), Scope::Forgotten);
     let whole_class = match scenario {
         Scenario::FullClass { class } | Scenario::FineClass { class, .. } => Some(*class),
         Scenario::SubClass { class, .. } => {
@@ -164,34 +179,21 @@ pub fn judged_rows(scenario: &Scenario, classes: &Classes<'_>, split: &Split) ->
         Some(class) => {
             let (of_class, others): (Vec<usize>, Vec<usize>) =
                 (0..classes.test.len()).partition(|&i| classes.test[i] == class);
-            let name = classes.name(class);
+            let class = classes.named(class);
             (
-                RowSet::new(Source::Test, others, "the", "").also(&format!(", without {name}")),
-                RowSet::new(Source::Test, of_class, "the", "")
-                    .also(&format!(" of {name}, which is forgotten")),
+                RowSet::new(Source::Test, others, Scope::Without(class.clone())),
+                RowSet::new(Source::Test, of_class, Scope::OfForgotten(class)),
             )
         }
         None => (all_test.clone(), forgotten.clone()),
     };
     Judged {
-        ra: RowSet::new(Source::Train, split.retain.clone(), "the", "retained "),
+        ra: RowSet::new(Source::Train, split.retain.clone(), Scope::Retained),
         ta,
         fa,
         forgotten,
         all_test,
     }
-}
-
-/// A count with a comma between groups of three digits.
-pub(crate) fn counted(n: usize) -> String {
-    let digits = n.to_string();
-    let groups: Vec<&str> = digits
-        .as_bytes()
-        .rchunks(3)
-        .rev()
-        .filter_map(|group| std::str::from_utf8(group).ok())
-        .collect();
-    groups.join(",")
 }
 
 #[cfg(test)]
@@ -246,9 +248,9 @@ mod tests {
             );
             assert_eq!(judged.ta.rows, [0, 1, 2, 3, 4]);
             assert_eq!(judged.fa.rows, split.forget);
-            assert_eq!(judged.ra.text, "over the 5 retained training rows");
-            assert_eq!(judged.ta.text, "over all 5 test rows");
-            assert_eq!(judged.fa.text, "over the 3 forgotten training rows");
+            assert_eq!(judged.ra.phrase(), "over the 5 retained training rows");
+            assert_eq!(judged.ta.phrase(), "over all 5 test rows");
+            assert_eq!(judged.fa.phrase(), "over the 3 forgotten training rows");
             for mia in Mia::ALL {
                 assert_eq!(judged.non_members(mia).rows.len(), 5);
             }
@@ -267,9 +269,12 @@ mod tests {
             (judged.fa.source, &judged.fa.rows),
             (Source::Test, &vec![2, 4])
         );
-        assert_eq!(judged.ta.text, "over the 3 test rows, without class “sea”");
         assert_eq!(
-            judged.fa.text,
+            judged.ta.phrase(),
+            "over the 3 test rows, without class “sea”"
+        );
+        assert_eq!(
+            judged.fa.phrase(),
             "over the 2 test rows of class “sea”, which is forgotten"
         );
         // The attack is about the training rows all the same.
@@ -286,22 +291,15 @@ mod tests {
             (whole.ta.rows.as_slice(), whole.fa.rows.as_slice()),
             (&[1, 2, 4][..], &[0, 3][..])
         );
-        assert_eq!(whole.ta.text, "over the 3 test rows, without class 0");
+        assert_eq!(whole.ta.phrase(), "over the 3 test rows, without class 0");
         let (half, split) = judged(&sub(Amount::Fraction(0.5)), &[]);
         assert_eq!(half.ta.rows.len(), 5);
         assert_eq!(
             (half.fa.source, &half.fa.rows),
             (Source::Train, &split.forget)
         );
-        assert_eq!(half.fa.text, "over the 2 forgotten training rows");
+        assert_eq!(half.fa.phrase(), "over the 2 forgotten training rows");
         let (one, _) = judged(&sub(Amount::Count(1)), &[]);
-        assert_eq!(one.fa.text, "over the 1 forgotten training row");
-    }
-
-    #[test]
-    fn counts_are_grouped() {
-        assert_eq!(counted(7), "7");
-        assert_eq!(counted(12_345), "12,345");
-        assert_eq!(counted(1_000_000), "1,000,000");
+        assert_eq!(one.fa.phrase(), "over the 1 forgotten training row");
     }
 }

@@ -22,7 +22,7 @@ use crate::data::{Digest, ForgetSpec, Head};
 use crate::engine::{Engine, SumsSpec};
 use crate::error::{Error, Result};
 use crate::gram::shard::{self, Shard};
-use crate::report::{PartReport, RowCounts, SumsReport};
+use crate::outcome::{PartReport, RowCounts, SumsReport};
 
 /// Which rows of the feature file.
 #[derive(Clone, Debug, PartialEq, Eq)]

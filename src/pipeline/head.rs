@@ -38,7 +38,9 @@ use crate::error::{Error, Result};
 use crate::gram::shard::Shard;
 use crate::gram::{DualGram, Gram, GramBuilder, Route};
 use crate::labels::Projector;
-use crate::report::{Accuracy, Change, Conditioning, HeadReport, Premise, RowCounts, Verification};
+use crate::outcome::{
+    Accuracy, Change, Conditioning, HeadReport, Premise, RowCounts, Verification,
+};
 use crate::solve::{Info, Method, fit, fit_with};
 
 /// tr(Π)/D from which the retained rows count as filling the space.

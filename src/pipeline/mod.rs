@@ -4,10 +4,11 @@
 //! - `networks` (feature `nn`): training, unlearning and comparing networks;
 //! - [`head`]: the model-agnostic tool, feature file and head in, new head out;
 //! - [`gram`]: the sums that a head is solved from, of a part of the rows, and adding such parts up;
-//! - [`mod@bench`]: how fast the operations are.
+//! - `bench` (feature `report`): how fast the operations are.
 //!
 //! A run reports where it is through [`Progress`], which also lets the caller stop it.
 
+#[cfg(feature = "report")]
 pub mod bench;
 pub mod gram;
 pub mod head;

@@ -12,7 +12,7 @@ use crate::data::{Digest, ForgetSpec, Head, LabelReader, MatrixReader, RowBuffer
 use crate::engine::{Engine, Rows, Sums, SumsSpec, Targets};
 use crate::error::{Error, Result};
 use crate::gram::shard::Part;
-use crate::report::Phase;
+use crate::outcome::Phase;
 
 /// Feature bytes read at a time.
 const BATCH_BYTES: usize = 8 << 20;
