@@ -1,7 +1,9 @@
 //! The one error type of the library.
 //!
 //! Every variant carries what was expected and what was found, so that its one-line message names the file,
-//! field or value at fault. [`Error::is_input`] separates what the user can mend (the program exits with code 2)
+//! field or value at fault. A message names a field of a parameter struct as `` `.ridge` `` and a value of it as
+//! `` `.objective = ridge` ``; how a user spells that field is the caller's business, and the program turns fields into
+//! its own options in one place. [`Error::is_input`] separates what the user can mend (the program exits with code 2)
 //! from what they cannot (code 1).
 
 use std::path::{Path, PathBuf};
@@ -82,7 +84,7 @@ pub enum Error {
     /// A parameter outside its domain.
     #[error("{name} = {value} is not usable; expected {expected}")]
     Parameter {
-        /// Its name as the user wrote it.
+        /// Its name: `` `.field` `` of a parameter struct, or the key in a run file.
         name: &'static str,
         /// Its value.
         value: String,
@@ -92,7 +94,7 @@ pub enum Error {
     /// A parameter that has no safe default was not given.
     #[error("{name} is missing; expected {expected}")]
     Missing {
-        /// Its name as the user would write it.
+        /// Its name: `` `.field` `` of a parameter struct, or the key in a run file.
         name: &'static str,
         /// What it should be.
         expected: String,
@@ -198,7 +200,7 @@ pub enum Error {
     #[error("interrupted; nothing was written")]
     Interrupted,
     /// The user asked to stop, and what was done is kept.
-    #[error("interrupted; the run so far is in {}, and --resume goes on with it", folder.display())]
+    #[error("interrupted; the run so far is in {}, and `.resume` goes on with it", folder.display())]
     Paused {
         /// Where it is.
         folder: PathBuf,

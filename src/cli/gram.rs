@@ -7,7 +7,7 @@ use muso::data::{ForgetSpec, commit_all};
 use muso::engine::{AnyEngine, Engine};
 use muso::pipeline::gram;
 
-use super::{Common, Outputs, device, peak_memory, print, progress::Bar, safetensors_name};
+use super::{Common, Outputs, device, flags, peak_memory, print, progress::Bar, safetensors_name};
 
 /// Sum a part of a feature file, to be merged with other parts.
 ///
@@ -146,6 +146,7 @@ fn finish(
         files.push(file);
     }
     outcome.report.peak_memory_bytes = peak_memory();
+    flags::spell_all(&mut outcome.report.warnings);
     if let Some(mut file) = json {
         file.put(outcome.report.to_json().as_bytes())?;
         files.push(file);

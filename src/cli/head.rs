@@ -9,7 +9,7 @@ use muso::engine::{AnyEngine, Dtype, Engine};
 use muso::pipeline::head;
 use muso::report::{Render, Style};
 
-use super::{Common, Outputs, device, peak_memory, print, progress::Bar, safetensors_name};
+use super::{Common, Outputs, device, flags, peak_memory, print, progress::Bar, safetensors_name};
 
 /// Make the last layer of any model forget rows of a feature file.
 ///
@@ -180,6 +180,7 @@ pub(super) fn run(args: &HeadArgs, common: &Common) -> anyhow::Result<()> {
         outcome.report.device = Some(engine.describe());
     }
     outcome.report.peak_memory_bytes = peak_memory();
+    flags::spell_all(&mut outcome.report.warnings);
 
     let mut files = Vec::new();
     if let Some(mut file) = out {

@@ -6,6 +6,7 @@
 mod bench;
 mod device;
 mod doctor;
+mod flags;
 mod gram;
 mod head;
 #[cfg(feature = "nn")]
@@ -151,10 +152,11 @@ fn failure(error: &anyhow::Error) -> ExitCode {
     }
 }
 
-/// One line on standard error, whatever the names of files and tensors in it contain.
+/// Writes one line to standard error, with options in place of fields, whatever the names of files and tensors in it
+/// contain.
 fn complain(message: &str) {
     let mut line = String::new();
-    for c in message.chars() {
+    for c in flags::spelt(message).chars() {
         if c.is_control() {
             line.extend(c.escape_default());
         } else {

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use muso::Error;
-use muso::data::OutputFile;
 use muso::data::images::{Augment, Kind, Normalisation};
+use muso::data::{Forget, OutputFile};
 use muso::engine::Engine;
 use muso::evaluate::Mia;
 use muso::methods::networks::METHODS;
 use muso::models::Architecture;
-use muso::pipeline::networks::config::{Config, EarlyStop, Forget};
+use muso::pipeline::networks::config::{Config, EarlyStop};
 use muso::pipeline::networks::folder::Folder;
 use muso::pipeline::networks::{Machine, Workplace, compare, demo, single, tables};
 use muso::report::{Render, Style};
@@ -108,9 +108,9 @@ enum ScheduleArg {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "What to forget")]
 pub(super) struct ForgetArgs {
-    /// A class, by name or number; a fine class of cifar20 is a sub-class
+    /// A class, by name or number; a fine class of cifar20 is a sub-class; repeat it to forget several at once
     #[arg(long, value_name = "CLASS", group = "what")]
-    forget_class: Option<String>,
+    forget_class: Vec<String>,
     /// Only this share of the class
     #[arg(long, value_name = "SHARE", requires = "forget_class", conflicts_with_all = ["forget_random", "forget"])]
     part: Option<f64>,
@@ -122,9 +122,9 @@ pub(super) struct ForgetArgs {
         allow_negative_numbers = true
     )]
     forget_random: Option<f64>,
-    /// The training rows that a file lists, one number a line, counted from 0
-    #[arg(long, value_name = "FILE", group = "what")]
-    forget: Option<PathBuf>,
+    /// The training rows that a text file lists by number, counted from 0; or class:K, class:K,L or random:SHARE
+    #[arg(long, value_name = "WHAT", group = "what")]
+    forget: Option<String>,
 }
 
 /// What `muso train` takes.
@@ -219,6 +219,7 @@ fn unlearn_help() -> String {
     let mut text = String::from(
         "Examples:\n  \
          muso unlearn --run run --forget-class sneaker --out forgot.safetensors\n  \
+         muso unlearn --run run --forget-class sneaker --forget-class bag --out forgot.safetensors\n  \
          muso unlearn --run run --forget ids.txt --method amnesiac --set recipe.epochs=5 --out new.safetensors\n  \
          muso unlearn --model resnet20.th --data cifar10 --data-path cifar --normalisation imagenet \\\n      \
          --forget-random 0.01 --method muso --out new.safetensors\n\nMethods:\n",
@@ -362,15 +363,31 @@ impl RecipeArgs {
 }
 
 impl ForgetArgs {
-    fn chosen(&self) -> Option<Forget> {
-        if let Some(class) = &self.forget_class {
-            return Some(match self.part {
-                Some(part) => Forget::PartOfClass(class.clone(), part),
-                None => Forget::Class(class.clone()),
-            });
-        }
-        let random = self.forget_random.map(Forget::Random);
-        random.or_else(|| self.forget.clone().map(Forget::Rows))
+    fn chosen(&self) -> muso::Result<Option<Forget>> {
+        Ok(match (&self.forget_class[..], self.part) {
+            ([class], Some(part)) => Some(Forget::part_of_class(class, part)),
+            ([class], None) => Some(Forget::class(class)),
+            ([], _) => match self.forget_random {
+                Some(share) => Some(Forget::random(share)),
+                None => self.forget.as_deref().map(Forget::parse).transpose()?,
+            },
+            (classes, None) => Some(Forget::classes(classes)),
+            (classes, Some(part)) => {
+                return Err(Error::Parameter {
+                    name: "--part",
+                    value: part.to_string(),
+                    expected: format!("one --forget-class beside it, not {}", classes.len()),
+                });
+            }
+        })
+    }
+}
+
+/// The file that lists the rows to forget, if one does.
+fn listed(forget: Option<&Forget>) -> Option<&Path> {
+    match forget {
+        Some(Forget::File(path)) => Some(path),
+        _ => None,
     }
 }
 
@@ -505,8 +522,9 @@ pub(super) fn unlearn(args: &UnlearnArgs, common: &Common) -> anyhow::Result<()>
     args.recipe.apply(&mut config)?;
     args.net.apply(&mut config);
     config.mia = args.mia.unwrap_or(config.mia);
-    if let Some(forget) = args.forget.chosen() {
-        config.forget = vec![forget];
+    let forget = args.forget.chosen()?;
+    if let Some(forget) = &forget {
+        config.forget = vec![forget.clone()];
     } else if args.data.config.is_none() {
         Err(Error::Missing {
             name: "--forget-class, --forget-random or --forget",
@@ -515,7 +533,7 @@ pub(super) fn unlearn(args: &UnlearnArgs, common: &Common) -> anyhow::Result<()>
     }
     let mut outputs = Outputs::beside(&[
         ("--model", args.model.as_deref()),
-        ("--forget", args.forget.forget.as_deref()),
+        ("--forget", listed(forget.as_ref())),
         ("--config", args.data.config.as_deref()),
     ]);
     keep_run(&mut outputs, args.run.as_deref());
@@ -558,10 +576,11 @@ pub(super) fn evaluate(args: &EvaluateArgs, common: &Common) -> anyhow::Result<(
     args.data.apply(&mut config)?;
     args.net.apply(&mut config);
     config.mia = args.mia.unwrap_or(config.mia);
+    let forget = args.forget.chosen()?;
     let mut outputs = Outputs::beside(&[
         ("--model", Some(&args.model)),
         ("--reference", args.reference.as_deref()),
-        ("--forget", args.forget.forget.as_deref()),
+        ("--forget", listed(forget.as_ref())),
         ("--config", args.data.config.as_deref()),
     ]);
     keep_run(&mut outputs, args.run.as_deref());
@@ -571,7 +590,7 @@ pub(super) fn evaluate(args: &EvaluateArgs, common: &Common) -> anyhow::Result<(
         model: args.model.clone(),
         reference: args.reference.clone(),
         architecture: args.net.arch,
-        forget: args.forget.chosen(),
+        forget,
     };
     let (report, page, notes) = args.lanes.run(common, &mut outputs, |place| {
         request.run(place, &mut Bar::new())
@@ -588,8 +607,9 @@ pub(super) fn compare(args: &CompareArgs, common: &Common) -> anyhow::Result<()>
     args.net.apply(&mut config);
     args.recipe.apply(&mut config)?;
     config.mia = args.mia.unwrap_or(config.mia);
-    if let Some(forget) = args.forget.chosen() {
-        config.forget = vec![forget];
+    let forget = args.forget.chosen()?;
+    if let Some(forget) = &forget {
+        config.forget = vec![forget.clone()];
     }
     if let Some(count) = args.seeds {
         super::check_seeds(count)?;
@@ -603,7 +623,7 @@ pub(super) fn compare(args: &CompareArgs, common: &Common) -> anyhow::Result<()>
     config.check()?;
     let setting = compare::Setting::own();
     let inputs = [
-        ("--forget", args.forget.forget.as_deref()),
+        ("--forget", listed(forget.as_ref())),
         ("--config", args.data.config.as_deref()),
     ];
     present(&args.report, &inputs, common, |machine, bar| {

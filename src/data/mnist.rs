@@ -2,7 +2,7 @@
 //!
 //! This is the data of the paper's Table 1: the first 300 threes and the first 300 sevens of the training set, and
 //! every three and seven of the test set. [`digits`] is the first step of the linear experiment; its images go to the
-//! random features, its labels to a [`Scenario`](super::Scenario). Where the images are from and under which licence is
+//! random features, its labels to a [`Forget`](super::Forget). Where the images are from and under which licence is
 //! in `embedded/NOTICE`.
 //!
 //! ```

@@ -1,16 +1,17 @@
 //! Data in and out: the first stage of the flow, and the last.
 //!
 //! In: [`idx`] and [`mnist`] give the digits of the linear experiment, [`images`] the sets that networks are trained on;
-//! [`tensors`] streams feature files that are larger than memory and loads heads; [`scenario`] and [`forget`] say which rows are to be forgotten.
+//! [`tensors`] streams feature files that are larger than memory and loads heads; [`forget`] says which rows are to be
+//! forgotten, and [`classes`] what classes are called.
 //! Out: [`output`] writes files that appear whole or not at all. [`digest`] tells files and rows apart.
 //! Every reader takes its input for hostile: a bad file is a typed error that names it, never a panic and never an
 //! allocation that the file does not back with bytes.
 //!
 //! ```
-//! use muso::data::{Scenario, TestRows, digits};
+//! use muso::data::{Forget, Labelled, TestRows, digits};
 //! let digits = digits()?;
-//! let scenario = Scenario::FullClass { class: 3 };
-//! let split = scenario.split(&digits.train_labels, &digits.test_labels, TestRows::RetainedClasses, 0)?;
+//! let labels = Labelled::new(&digits.train_labels, &digits.test_labels);
+//! let split = Forget::class(3).split(&labels, TestRows::RetainedClasses, 0)?;
 //! assert_eq!((split.forget.len(), split.retain.len(), split.test.len()), (300, 300, 1028));
 //! let retained = digits.train_images.select_rows(&split.retain);
 //! assert_eq!(retained.rows(), 300);
@@ -19,22 +20,24 @@
 
 #[cfg(feature = "nn")]
 pub mod checkpoint;
+pub mod classes;
 pub mod digest;
 pub mod forget;
 pub mod idx;
 pub mod images;
 pub mod mnist;
 pub mod output;
-pub mod scenario;
 pub mod tensors;
 
 #[cfg(feature = "nn")]
 pub use checkpoint::{read_checkpoint, read_state, write_state};
+pub use classes::ClassNames;
 pub use digest::Digest;
-pub use forget::ForgetSpec;
+pub use forget::{
+    Amount, Forget, ForgetClass, ForgetSpec, Labelled, Labels, RowList, Selection, Split, TestRows,
+};
 pub use mnist::{Digits, digits};
 pub use output::{OutputFile, commit_all};
-pub use scenario::{Amount, Scenario, Split, TestRows};
 pub use tensors::{
     Head, LabelReader, MatrixReader, OutTensor, RowBuffer, RowsWriter, TensorFile, rounded,
     to_safetensors, to_safetensors_with,

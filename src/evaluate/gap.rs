@@ -7,16 +7,15 @@
 //! | scenario | RA | TA | FA |
 //! |---|---|---|---|
 //! | random, listed rows | retained training rows | all test rows | forgotten training rows |
-//! | a whole class or fine class | retained training rows | test rows of the others | test rows of that class |
+//! | whole classes or fine classes | retained training rows | test rows of the others | test rows of those classes |
 //! | a part of a class | retained training rows | all test rows | forgotten training rows |
 //!
 //! ```
-//! use muso::data::{Scenario, TestRows};
-//! use muso::evaluate::{Classes, Scores, avg_gap, judged_rows};
-//! let classes = Classes { train: &[0, 0, 1, 1], test: &[0, 1, 1], names: &[] };
-//! let scenario = Scenario::FullClass { class: 1 };
-//! let split = scenario.split(classes.train, classes.test, TestRows::All, 0)?;
-//! let judged = judged_rows(&scenario, &classes, &split);
+//! use muso::data::{Forget, Labelled, TestRows};
+//! use muso::evaluate::{Scores, avg_gap, judged_rows};
+//! let labels = Labelled::new(&[0, 0, 1, 1], &[0, 1, 1]);
+//! let selection = Forget::class(1).select(&labels, 0)?;
+//! let judged = judged_rows(&selection, &selection.split(TestRows::All));
 //! assert_eq!(judged.fa.rows, [1, 2]);
 //! assert_eq!(judged.fa.phrase(), "over the 2 test rows of class 1, which is forgotten");
 //!
@@ -27,7 +26,7 @@
 //! ```
 
 use super::mia::Mia;
-use crate::data::{Scenario, Split};
+use crate::data::{ForgetClass, Selection, Split};
 
 /// The four percentages by which a network is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
@@ -84,10 +83,10 @@ pub enum Scope {
     Retained,
     /// The forgotten rows.
     Forgotten,
-    /// The rows of every class but this one.
-    Without(NamedClass),
-    /// The rows of this class, all of whose training rows are forgotten.
-    OfForgotten(NamedClass),
+    /// The rows of every class but these.
+    Without(Vec<NamedClass>),
+    /// The rows of these classes, all of whose training rows are forgotten.
+    OfForgotten(Vec<NamedClass>),
 }
 
 /// Rows that one number is over.
@@ -107,28 +106,6 @@ impl RowSet {
             source,
             rows,
             scope,
-        }
-    }
-}
-
-/// The classes that a scenario speaks of: the labels themselves, or the finer ones when a model is trained on coarse
-/// classes and made to forget a fine one.
-#[derive(Clone, Copy, Debug)]
-pub struct Classes<'a> {
-    /// Of the training rows.
-    pub train: &'a [i64],
-    /// Of the test rows.
-    pub test: &'a [i64],
-    /// Names by class, for the text; a class without one goes by its number.
-    pub names: &'a [&'a str],
-}
-
-impl Classes<'_> {
-    fn named(&self, class: i64) -> NamedClass {
-        let name = usize::try_from(class).ok().and_then(|c| self.names.get(c));
-        NamedClass {
-            number: class,
-            name: name.map(|name| (*name).to_owned()),
         }
     }
 }
@@ -159,33 +136,25 @@ impl Judged {
     }
 }
 
-/// The rows of RA, TA, FA and MIA for a `split` that `scenario` made of `classes`.
+/// Returns the rows of RA, TA, FA and MIA for a `selection` and the `split` that it makes.
 ///
-/// FA is over test rows only when a whole class is forgotten, as in the paper's full-class and sub-class tables: then the
-/// test rows of that class are rows of what was forgotten that no model has seen. For a part of a class no test row
+/// FA is over test rows only when whole classes are forgotten, as in the paper's full-class and sub-class tables: then the
+/// test rows of those classes are rows of what was forgotten that no model has seen. For a part of a class no test row
 /// corresponds, and FA is over the forgotten training rows themselves.
-pub fn judged_rows(scenario: &Scenario, classes: &Classes<'_>, split: &Split) -> Judged {
-    let all_test = RowSet::new(Source::Test, (0..classes.test.len()).collect(), Scope::All);
+pub fn judged_rows(selection: &Selection<'_>, split: &Split) -> Judged {
+    let tested = selection.among().coarse.test.len();
+    let all_test = RowSet::new(Source::Test, (0..tested).collect(), Scope::All);
     let forgotten = RowSet::new(Source::Train, split.forget.clone(), Scope::Forgotten);
-    let whole_class = match scenario {
-        Scenario::FullClass { class } | Scenario::FineClass { class, .. } => Some(*class),
-        Scenario::SubClass { class, .. } => {
-            let gone = split.retain.iter().all(|&i| classes.train[i] != *class);
-            gone.then_some(*class)
-        }
-        Scenario::Random { .. } | Scenario::Rows { .. } => None,
-    };
-    let (ta, fa) = match whole_class {
-        Some(class) => {
-            let (of_class, others): (Vec<usize>, Vec<usize>) =
-                (0..classes.test.len()).partition(|&i| classes.test[i] == class);
-            let class = classes.named(class);
-            (
-                RowSet::new(Source::Test, others, Scope::Without(class.clone())),
-                RowSet::new(Source::Test, of_class, Scope::OfForgotten(class)),
-            )
-        }
-        None => (all_test.clone(), forgotten.clone()),
+    let (ta, fa) = if selection.whole_classes().is_empty() {
+        (all_test.clone(), forgotten.clone())
+    } else {
+        let of_classes = selection.forgotten_test_rows();
+        let (gone, others) = (0..tested).partition(|&row| of_classes[row]);
+        let classes = whole_classes(selection);
+        (
+            RowSet::new(Source::Test, others, Scope::Without(classes.clone())),
+            RowSet::new(Source::Test, gone, Scope::OfForgotten(classes)),
+        )
     };
     Judged {
         ra: RowSet::new(Source::Train, split.retain.clone(), Scope::Retained),
@@ -196,23 +165,33 @@ pub fn judged_rows(scenario: &Scenario, classes: &Classes<'_>, split: &Split) ->
     }
 }
 
+/// Returns the classes that are forgotten as a whole.
+fn whole_classes(selection: &Selection<'_>) -> Vec<NamedClass> {
+    let named = |&class: &ForgetClass| {
+        let (ForgetClass::Coarse(number) | ForgetClass::Fine(number)) = class;
+        NamedClass {
+            number,
+            name: selection.among().name(class).map(|name| name.to_string()),
+        }
+    };
+    selection.whole_classes().iter().map(named).collect()
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::data::{Amount, TestRows};
+    use crate::data::{Amount, ClassNames, Forget, Labelled, TestRows};
 
     const TRAIN: [i64; 8] = [0, 0, 0, 0, 1, 1, 2, 2];
     const TEST: [i64; 5] = [0, 1, 2, 0, 2];
 
-    fn judged(scenario: &Scenario, names: &[&str]) -> (Judged, Split) {
-        let classes = Classes {
-            train: &TRAIN,
-            test: &TEST,
-            names,
-        };
-        let split = scenario.split(&TRAIN, &TEST, TestRows::All, 3).unwrap();
-        (judged_rows(scenario, &classes, &split), split)
+    fn judged(forget: &Forget, names: Option<&ClassNames>) -> (Judged, Split) {
+        let labels = Labelled::new(&TRAIN, &TEST);
+        let labels = names.map_or(labels, |names| labels.with_names(names));
+        let selection = forget.select(&labels, 3).unwrap();
+        let split = selection.split(TestRows::All);
+        (judged_rows(&selection, &split), split)
     }
 
     #[test]
@@ -235,12 +214,9 @@ mod tests {
 
     #[test]
     fn random_and_listed_rows_are_judged_on_themselves() {
-        let random = Scenario::Random {
-            amount: Amount::Count(3),
-        };
-        let listed = Scenario::Rows { ids: vec![5, 1, 7] };
-        for scenario in [random, listed] {
-            let (judged, split) = judged(&scenario, &[]);
+        let random = Forget::random(Amount::Count(3));
+        for forget in [random, Forget::rows([5, 1, 7])] {
+            let (judged, split) = judged(&forget, None);
             assert_eq!(judged.ra.rows, split.retain);
             assert_eq!(
                 (judged.ra.source, judged.fa.source),
@@ -259,7 +235,8 @@ mod tests {
 
     #[test]
     fn a_class_is_judged_on_its_test_rows() {
-        let (judged, split) = judged(&Scenario::FullClass { class: 2 }, &["cat", "dog", "sea"]);
+        let names = ClassNames::new(["cat", "dog", "sea"]);
+        let (judged, split) = judged(&Forget::class("sea"), Some(&names));
         assert_eq!(judged.ra.rows, split.retain);
         assert_eq!(
             (judged.ta.source, &judged.ta.rows),
@@ -284,22 +261,49 @@ mod tests {
     }
 
     #[test]
-    fn a_fine_class_is_judged_like_a_class_and_a_part_of_one_like_rows() {
-        let sub = |amount| Scenario::SubClass { class: 0, amount };
-        let (whole, _) = judged(&sub(Amount::All), &[]);
+    fn several_classes_are_judged_on_their_test_rows() {
+        let names = ClassNames::new(["cat", "dog", "sea"]);
+        let (both, split) = judged(&Forget::classes(["cat", "dog"]), Some(&names));
+        assert_eq!(both.ra.rows, split.retain);
+        assert_eq!(both.ta.rows, [2, 4]);
+        assert_eq!(
+            (both.fa.source, &both.fa.rows),
+            (Source::Test, &vec![0, 1, 3])
+        );
+        assert_eq!(
+            both.ta.phrase(),
+            "over the 2 test rows, without classes “cat” and “dog”"
+        );
+        assert_eq!(
+            both.fa.phrase(),
+            "over the 3 test rows of classes “cat” and “dog”, which are forgotten"
+        );
+        assert_eq!(both.forgotten.rows, [0, 1, 2, 3, 4, 5]);
+        assert_eq!(both.non_members(Mia::Loss).rows, [0, 1, 3]);
+        let (both, _) = judged(&Forget::classes([2, 1]), None);
+        assert_eq!(
+            both.ta.phrase(),
+            "over the 2 test rows, without classes 2 and 1"
+        );
+    }
+
+    #[test]
+    fn a_whole_part_is_judged_like_a_class_and_less_of_one_like_rows() {
+        let sub = |amount| Forget::part_of_class(0, amount);
+        let (whole, _) = judged(&sub(Amount::All), None);
         assert_eq!(
             (whole.ta.rows.as_slice(), whole.fa.rows.as_slice()),
             (&[1, 2, 4][..], &[0, 3][..])
         );
         assert_eq!(whole.ta.phrase(), "over the 3 test rows, without class 0");
-        let (half, split) = judged(&sub(Amount::Fraction(0.5)), &[]);
+        let (half, split) = judged(&sub(Amount::Fraction(0.5)), None);
         assert_eq!(half.ta.rows.len(), 5);
         assert_eq!(
             (half.fa.source, &half.fa.rows),
             (Source::Train, &split.forget)
         );
         assert_eq!(half.fa.phrase(), "over the 2 forgotten training rows");
-        let (one, _) = judged(&sub(Amount::Count(1)), &[]);
+        let (one, _) = judged(&sub(Amount::Count(1)), None);
         assert_eq!(one.fa.phrase(), "over the 1 forgotten training row");
     }
 }

@@ -159,7 +159,7 @@ impl FromStr for Mia {
     fn from_str(text: &str) -> Result<Self> {
         let found = Self::ALL.into_iter().find(|mia| mia.name() == text);
         found.ok_or_else(|| Error::Parameter {
-            name: "--mia",
+            name: "`.mia`",
             value: text.into(),
             expected: "entropy, confidence or loss".into(),
         })
@@ -792,7 +792,7 @@ mod tests {
         }
         assert_eq!(Mia::default(), Mia::Entropy);
         let fault = "entropi".parse::<Mia>().unwrap_err().to_string();
-        assert!(fault.contains("--mia = entropi") && fault.contains("confidence"));
+        assert!(fault.contains("`.mia` = entropi") && fault.contains("confidence"));
         let (some, none) = (outputs(&[1.0, 2.0], 0), outputs(&[], 0));
         let rows = |retained, test, forgotten| MiaOutputs {
             retained,

@@ -566,8 +566,8 @@ fn compatible(shards: &[(Contents, &Path)]) -> Result<()> {
         if comparable && a.forget != b.forget {
             let say = |part: &Part| match part.forget.as_str() {
                 "" => "nothing is to be forgotten".to_owned(),
-                text if of_class(part) => format!("--forget was {}", shown(text, 40)),
-                _ => "--forget was a list of rows".to_owned(),
+                text if of_class(part) => format!("`.forget` was {}", shown(text, 40)),
+                _ => "`.forget` was a list of rows".to_owned(),
             };
             let other = if say(a) == say(b) {
                 ", another one"

@@ -39,17 +39,28 @@ impl RowSet {
         let n = count(self.rows.len());
         let rows = format!("over {article} {n} {adjective}{kind} row{plural}");
         match &self.scope {
-            Scope::Without(class) => format!("{rows}, without {}", name(class)),
-            Scope::OfForgotten(class) => format!("{rows} of {}, which is forgotten", name(class)),
+            Scope::Without(classes) => format!("{rows}, without {}", names(classes).0),
+            Scope::OfForgotten(classes) => {
+                let (names, are) = names(classes);
+                format!("{rows} of {names}, which {are} forgotten")
+            }
             _ => rows,
         }
     }
 }
 
-fn name(class: &NamedClass) -> String {
-    match &class.name {
-        Some(name) => format!("class “{name}”"),
-        None => format!("class {}", class.number),
+/// Returns the names of classes, and the verb that goes with them.
+fn names(classes: &[NamedClass]) -> (String, &'static str) {
+    let name = |class: &NamedClass| match &class.name {
+        Some(name) => format!("“{name}”"),
+        None => class.number.to_string(),
+    };
+    let names: Vec<String> = classes.iter().map(name).collect();
+    match names.split_last() {
+        Some((last, others)) if !others.is_empty() => {
+            (format!("classes {} and {last}", others.join(", ")), "are")
+        }
+        _ => (format!("class {}", names.concat()), "is"),
     }
 }
 
@@ -95,14 +106,20 @@ mod tests {
             (
                 Source::Test,
                 3,
-                Scope::Without(class(Some("sea"))),
+                Scope::Without(vec![class(Some("sea"))]),
                 "over the 3 test rows, without class “sea”",
             ),
             (
                 Source::Test,
                 2,
-                Scope::OfForgotten(class(None)),
+                Scope::OfForgotten(vec![class(None)]),
                 "over the 2 test rows of class 2, which is forgotten",
+            ),
+            (
+                Source::Test,
+                9,
+                Scope::OfForgotten(vec![class(None), class(Some("sea")), class(Some("sky"))]),
+                "over the 9 test rows of classes 2, “sea” and “sky”, which are forgotten",
             ),
         ] {
             let rows = (0..rows).collect();

@@ -64,7 +64,7 @@ impl Portion {
                 end,
             }),
             _ => Err(Error::Parameter {
-                name: "--rows",
+                name: "`.rows`",
                 value: text.escape_debug().take(60).collect(),
                 expected: "A..B, A.. or ..B: rows counted from 0, B not included".into(),
             }),
@@ -92,18 +92,18 @@ impl Portion {
                 }
                 let end = end.map_or(String::new(), |end| end.to_string());
                 fault(
-                    "--rows",
+                    "`.rows`",
                     format!("{first}..{end}"),
                     format!("at least one row, and none beyond 0..{rows}, which the file has"),
                 )
             }
             Self::Shard { of, .. } if !(1..=rows).contains(&of) => fault(
-                "--shards",
+                "`.shards`",
                 of.to_string(),
                 format!("1 to {rows}, the rows of the file"),
             ),
             Self::Shard { index, of } if index >= of => fault(
-                "--shard",
+                "`.shard`",
                 index.to_string(),
                 format!("0 to {}, counted from 0", of - 1),
             ),
@@ -183,7 +183,7 @@ pub fn run<E: Engine>(engine: &E, params: &Params, progress: &mut dyn Progress) 
     let mut report = report("gram", &shard, &clock)?;
     if spec.targets == 0 {
         report.warnings.push(
-            "there are neither `labels` nor `targets`: only --objective interpolate --from head can go on from here"
+            "there are neither `labels` nor `targets`: only `.objective = interpolate` with `.source = head` can go on from here"
                 .into(),
         );
     }

@@ -227,15 +227,15 @@ impl Input {
             })
         };
         match (&rows, &params.sums, &params.forget) {
-            (None, None, _) => return missing("--features", "a feature file, or --sums"),
+            (None, None, _) => return missing("`.features`", "a feature file, or `.sums`"),
             (None, Some(_), Some(_)) => {
                 return missing(
-                    "--features",
-                    "the file of the rows that --forget is to take out of --sums",
+                    "`.features`",
+                    "the file of the rows that `.forget` is to take out of `.sums`",
                 );
             }
             (Some(_), _, None) => {
-                return missing("--forget", "a file of row numbers, or class:K");
+                return missing("`.forget`", "a file of row numbers, or class:K");
             }
             _ => {}
         }
@@ -265,7 +265,7 @@ impl Input {
         if input.retained() == 0 {
             let sums = params.sums.as_ref().map(|path| path.display().to_string());
             return Err(Error::selection(
-                sums.unwrap_or("--forget".into()),
+                sums.unwrap_or("`.forget`".into()),
                 format!("all {} rows are forgotten", input.forgotten()),
                 "at least one row that is retained",
             ));
@@ -365,7 +365,7 @@ impl Input {
     /// The rows, where something cannot do without.
     fn rows(&self) -> Result<&RowSource> {
         self.rows.as_ref().ok_or(Error::Missing {
-            name: "--features",
+            name: "`.features`",
             expected: "the feature file, since this needs the rows".into(),
         })
     }
@@ -515,7 +515,7 @@ impl Plan {
         let ridge = match (params.ridge, objective) {
             (Some(ridge), _) if !(ridge >= 0.0 && ridge.is_finite()) => {
                 return Err(Error::Parameter {
-                    name: "--ridge",
+                    name: "`.ridge`",
                     value: ridge.to_string(),
                     expected: "a finite number that is not negative".into(),
                 });
@@ -525,7 +525,7 @@ impl Plan {
             (None, Objective::Interpolate) => 0.0,
             (None, Objective::Ridge) => {
                 return Err(Error::Missing {
-                    name: "--ridge",
+                    name: "`.ridge`",
                     expected: "the ridge that the head was trained with; the result depends on it"
                         .into(),
                 });
@@ -540,12 +540,12 @@ impl Plan {
                 (Some(path), _) => fault(
                     path,
                     "the sums were made without labels, which this needs",
-                    "sums over rows with `labels` or `targets`; only --objective interpolate --from head needs none",
+                    "sums over rows with `labels` or `targets`; only `.objective = interpolate` with `.source = head` needs none",
                 )?,
                 (None, Some(path)) => fault(
                     path,
                     "it has neither `labels` nor `targets`, which this needs",
-                    "one of them, or --labels FILE; only --objective interpolate --from head without --verify needs none",
+                    "one of them, or `.labels`; only `.objective = interpolate` with `.source = head` and without `.verify` needs none",
                 )?,
                 (None, None) => {}
             }
@@ -561,14 +561,14 @@ impl Plan {
                     format!(
                         "{rows} rows are retained, fewer than the order {order} of G, which without a ridge needs the rows"
                     ),
-                    "--ridge above 0, or --features without --sums",
+                    "`.ridge` above 0, or `.features` without `.sums`",
                 )?;
             }
             let from_forgotten = objective == Objective::Ridge && source == Source::Head;
             if from_forgotten && input.forgotten() == 0 {
                 fault(
-                    "no row in it is forgotten, and --from head goes by those rows".into(),
-                    "sums of muso gram --forget, or --features and --forget beside --sums",
+                    "no row in it is forgotten, and `.source = head` goes by those rows".into(),
+                    "sums made with `.forget`, or `.features` and `.forget` beside `.sums`",
                 )?;
             }
         }
@@ -644,12 +644,12 @@ impl Plan {
             report.warnings.push(match self.source {
                 Source::Labels => format!(
                     "the given head is {:.1e} away from the ridge optimum of all rows: the new head is the ridge \
-                     optimum of the retained rows, not your head with the rows removed (--from head is that)",
+                     optimum of the retained rows, not your head with the rows removed (`.source = head` is that)",
                     premise.residual
                 ),
                 Source::Head => format!(
                     "the given head is not what this takes it to be ({} {:.1e}), and the result is only as exact as \
-                     that; for a head trained with a ridge, --objective ridge and its --ridge are exact",
+                     that; for a head trained with a ridge, `.objective = ridge` and its `.ridge` are exact",
                     premise.meaning, premise.residual
                 ),
             });
@@ -660,7 +660,7 @@ impl Plan {
         {
             report.warnings.push(format!(
                 "the retained rows fill the feature space (tr(Π)/D = {share:.4}): the projector is the identity and \
-                 the new head is nearly the old one; --objective ridge forgets"
+                 the new head is nearly the old one; `.objective = ridge` forgets"
             ));
         }
         Ok(weights)
@@ -805,16 +805,16 @@ fn load_sums(path: &Path, head: &Head, head_path: &Path) -> Result<Shard> {
 fn needs_no_rows(params: &Params, shard: &Shard, rows: bool, labels_out: bool) -> Result<()> {
     if params.verify {
         return Err(Error::selection(
-            "--verify",
-            "it goes over the retained rows, which --sums does not hold",
-            "--features without --sums",
+            "`.verify`",
+            "it goes over the retained rows, which `.sums` does not hold",
+            "`.features` without `.sums`",
         ));
     }
     if labels_out && (!rows || shard.forgotten.rows > 0) {
         return Err(Error::selection(
-            "--labels-out",
-            "it goes over the forgotten rows, which --sums does not hold",
-            "--features and --forget, with sums that have no rows forgotten or without --sums",
+            "`.labels_out`",
+            "it goes over the forgotten rows, which `.sums` does not hold",
+            "`.features` and `.forget`, with sums that have no rows forgotten or without `.sums`",
         ));
     }
     Ok(())
@@ -846,7 +846,7 @@ fn to_subtract(
     if same.iter().any(|(part, _)| part.labels != of.labels) {
         return fault(
             format!("{} was made with other labels", sums.display()),
-            "the --labels, if any, that muso gram was given, unchanged".into(),
+            "the `.labels`, if any, that the sums were made with, unchanged".into(),
         );
     }
     if matches!(rows.forget, Some(ForgetSpec::Class(_))) && !other.is_empty() {
@@ -855,7 +855,7 @@ fn to_subtract(
                 "{} also has rows of other files, which may be of that class",
                 sums.display()
             ),
-            "a list of rows, or sums of muso gram --forget class:K".into(),
+            "a list of rows, or sums made with `.forget = class:K`".into(),
         );
     }
     let mut retained = Vec::new();
@@ -889,7 +889,7 @@ fn lost_digits(left: &Sums, gone: &Sums) -> Option<String> {
     let digits = share.log10().ceil().min(16.0);
     Some(format!(
         "subtracting the forgotten rows from the sums cost about {digits} of 16 digits in feature {feature}, where \
-         they outweigh the retained rows; muso gram --forget, or --features without --sums, costs none"
+         they outweigh the retained rows; sums made with `.forget`, or `.features` without `.sums`, cost none"
     ))
 }
 

@@ -145,7 +145,7 @@ impl RowSource {
         };
         let fault = |problem: String, expected: String| {
             Err(Error::selection(
-                format!("--forget class:{class}"),
+                format!("`.forget = class:{class}`"),
                 problem,
                 expected,
             ))
@@ -164,7 +164,7 @@ impl RowSource {
             Wanted::Classes(_) => Ok(counted),
             _ => fault(
                 "the rows have no class labels".into(),
-                "a tensor `labels` in the feature file or by --labels, or a list of rows".into(),
+                "a tensor `labels` in the feature file or by `.labels`, or a list of rows".into(),
             ),
         }
     }

@@ -24,7 +24,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 
 use super::{Progress, check};
-use crate::data::{Amount, Digits, Scenario, TestRows, digits};
+use crate::data::{Amount, Digits, Forget, Labelled, TestRows, digits};
 use crate::engine::{Engine, Matrix};
 use crate::error::{Error, Result};
 use crate::evaluate::{JudgedRows, delta_w, sign_accuracy};
@@ -79,16 +79,11 @@ const METHODS: [&str; 7] = [
 const FORGOTTEN: i64 = 7;
 
 /// The three scenarios of the paper.
-pub fn scenarios() -> [Scenario; 3] {
+pub fn scenarios() -> [Forget; 3] {
     [
-        Scenario::FullClass { class: FORGOTTEN },
-        Scenario::SubClass {
-            class: FORGOTTEN,
-            amount: Amount::First(200),
-        },
-        Scenario::Random {
-            amount: Amount::Count(200),
-        },
+        Forget::class(FORGOTTEN),
+        Forget::part_of_class(FORGOTTEN, Amount::First(200)),
+        Forget::random(Amount::Count(200)),
     ]
 }
 
@@ -110,7 +105,7 @@ struct Gathered {
 pub fn run<E: Engine>(engine: &E, params: &Params, progress: &mut dyn Progress) -> Result<Table> {
     if params.seeds.is_empty() {
         return Err(Error::Parameter {
-            name: "--seeds",
+            name: "`.seeds`",
             value: "0".into(),
             expected: "at least 1".into(),
         });
@@ -120,9 +115,10 @@ pub fn run<E: Engine>(engine: &E, params: &Params, progress: &mut dyn Progress) 
     let scenarios = scenarios();
     let mut tables: Vec<ScenarioTable> = Vec::new();
     let mut gathered: Vec<BTreeMap<&str, Gathered>> = Vec::new();
-    for scenario in &scenarios {
+    let labels = Labelled::new(&data.train_labels, &data.test_labels);
+    for forget in &scenarios {
         tables.push(ScenarioTable {
-            name: scenario.name().into(),
+            name: forget.select(&labels, 0)?.scenario().into(),
             ..ScenarioTable::default()
         });
         gathered.push(BTreeMap::new());
@@ -134,8 +130,8 @@ pub fn run<E: Engine>(engine: &E, params: &Params, progress: &mut dyn Progress) 
     for (repetition, &seed) in params.seeds.iter().enumerate() {
         check(progress, "methods", done, total)?;
         let world = World::new(engine, &data, params, seed)?;
-        for (s, scenario) in scenarios.iter().enumerate() {
-            let task = world.task(scenario, seed)?;
+        for (s, forget) in scenarios.iter().enumerate() {
+            let task = world.task(forget, seed)?;
             tables[s].retained = task.retained.labels.len();
             tables[s].forgotten = task.forgotten.labels.len();
             tables[s].test = world.test.labels.len();
@@ -225,14 +221,10 @@ impl<'a, E: Engine> World<'a, E> {
         })
     }
 
-    fn task(&self, scenario: &Scenario, seed: u64) -> Result<Task<'_, E>> {
+    fn task(&self, forget: &Forget, seed: u64) -> Result<Task<'_, E>> {
         let labels = &self.data.train_labels;
-        let split = scenario.split(
-            labels,
-            &self.data.test_labels,
-            TestRows::All,
-            stream(seed, 2),
-        )?;
+        let among = Labelled::new(labels, &self.data.test_labels);
+        let split = forget.split(&among, TestRows::All, stream(seed, 2))?;
         let part = |rows: &[usize]| JudgedRows {
             features: self.train.select_rows(rows),
             labels: rows.iter().map(|&i| sign_of(labels[i])).collect(),

@@ -9,10 +9,10 @@ use std::time::Duration;
 use flate2::{Compression, write::GzEncoder};
 use image::{DynamicImage, GrayImage, ImageFormat, RgbImage};
 use muso::data::images::{
-    self, Augment, Batch, ClassNames, Dataset, ForgetClass, ImageSet, Kind, Loader, LoaderOptions,
+    self, Augment, Batch, ClassNames, Dataset, ImageSet, Kind, Loader, LoaderOptions,
     Normalisation, PadWith, shuffled,
 };
-use muso::data::{Scenario, TestRows};
+use muso::data::{Forget, ForgetClass, TestRows};
 use muso::scheduler::Scheduler;
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -300,7 +300,10 @@ mod cifar {
             }
             assert_eq!(image_of(&data.test, 0), batch(TRAIN).1[0]);
             assert_eq!(data.train.classes().name(9), Some("truck"));
-            assert_eq!(data.forget_class("Frog").unwrap(), ForgetClass::Coarse(6));
+            assert_eq!(
+                data.labelled().find("Frog").unwrap(),
+                ForgetClass::Coarse(6)
+            );
         }
     }
 
@@ -460,7 +463,7 @@ mod cifar {
         assert!(fine.train.fine().is_none());
         assert_eq!(fine.train.classes().len(), 100);
         assert_eq!(
-            fine.forget_class("rocket").unwrap(),
+            fine.labelled().find("rocket").unwrap(),
             ForgetClass::Coarse(69)
         );
         let coarse = root.open(Kind::Cifar20).unwrap();
@@ -475,24 +478,26 @@ mod cifar {
     fn a_fine_class_is_a_sub_class_scenario() {
         let root = hundred("train-10k.bin", "test-4k.bin");
         let data = root.open(Kind::Cifar20).unwrap();
-        let (train, test) = (data.train.labels(), data.test.labels());
-        let rocket = data.forget_class("Rocket").unwrap();
+        let labels = data.labelled();
+        let rocket = data.labelled().find("Rocket").unwrap();
         assert_eq!(rocket, ForgetClass::Fine(69));
         assert_eq!(
-            (rocket.rows(&data.train), rocket.rows(&data.test)),
+            (labels.train_rows(rocket), labels.test_rows(rocket)),
             (vec![0, 3], vec![1])
         );
-        let scenario = data.scenario(rocket);
-        assert_eq!(scenario.name(), "sub-class");
-        let split = scenario
-            .split(train, test, TestRows::RetainedClasses, 0)
-            .unwrap();
+        let selection = Forget::class("Rocket").select(&labels, 0).unwrap();
+        assert_eq!(selection.scenario(), "sub-class");
+        let split = selection.split(TestRows::RetainedClasses);
         assert_eq!((split.forget, split.retain), (vec![0, 3], vec![1, 2]));
         assert_eq!(split.test, [0, 2]);
 
         for text in ["vehicles 2", "19"] {
-            let class = data.forget_class(text).unwrap();
-            assert_eq!(data.scenario(class), Scenario::FullClass { class: 19 });
+            let selection = Forget::class(text).select(&labels, 0).unwrap();
+            assert_eq!(selection.whole_classes(), [ForgetClass::Coarse(19)]);
+            assert_eq!(
+                (selection.scenario(), selection.rows()),
+                ("full-class", &[0, 1, 3][..])
+            );
         }
         // 69 could only be a fine number, and numbers are those of the labels.
         for (text, wanted) in [
@@ -500,17 +505,16 @@ mod cifar {
             ("69", "0 to 19"),
             ("vehicle", "`vehicles_1`"),
         ] {
-            let error = data.forget_class(text).unwrap_err().to_string();
+            let error = data.labelled().find(text).unwrap_err().to_string();
             assert!(
                 error.contains(wanted) && error.contains("20 + 100"),
                 "{error}"
             );
         }
         // A class that the set knows but has no rows of.
-        let scenario = data.scenario(data.forget_class("whale").unwrap());
-        let error = scenario.split(train, test, TestRows::All, 0).unwrap_err();
+        let error = Forget::class("whale").select(&labels, 0).unwrap_err();
         assert!(
-            error.to_string().contains("nothing is forgotten"),
+            error.to_string().contains("class `whale` has no rows"),
             "{error}"
         );
     }
@@ -583,7 +587,7 @@ mod tiny {
         let data = root.open(Kind::TinyImagenet).unwrap();
         assert_eq!(data.train.shape(), [3, 64, 64]);
         for text in ["n02", "tench", "TENCH", "1"] {
-            assert_eq!(data.forget_class(text).unwrap(), ForgetClass::Coarse(1));
+            assert_eq!(data.labelled().find(text).unwrap(), ForgetClass::Coarse(1));
         }
         assert_eq!(data.train.classes().find("carassius auratus").unwrap(), 0);
         assert_eq!(data.train.classes().name(0), Some("n01"));
@@ -604,7 +608,8 @@ mod tiny {
         assert!(
             root.open(Kind::TinyImagenet)
                 .unwrap()
-                .forget_class("tench")
+                .labelled()
+                .find("tench")
                 .is_err()
         );
         let small = images::open_resized(Kind::TinyImagenet, Some(root.path()), 32).unwrap();

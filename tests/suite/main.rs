@@ -15,3 +15,4 @@ mod scheduler;
 mod support;
 mod table1;
 mod theory;
+mod words;

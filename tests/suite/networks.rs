@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use muso::data::images::{Augment, ClassNames, ImageSet, Normalisation};
-use muso::data::{Scenario, Split};
+use muso::data::{Forget, Labelled, Split, TestRows};
 use muso::engine::{AnyEngine, CpuEngine, Matrix};
 use muso::features::Feed;
 use muso::labels::{TargetForm, TargetParams};
@@ -110,12 +110,10 @@ impl World {
             .run(&feed, &rows, &mut |step| targets.loss(step), &mut keep)
             .unwrap();
         keep.0.pop();
-        let scenario = Scenario::Rows {
-            ids: vec![0, 4, 8, 12, 16, 20, 30, 40, 50, 59],
-        };
-        let labels = feed.set.labels().to_vec();
-        let split = scenario
-            .split(&labels, &labels, muso::data::TestRows::All, 0)
+        let forget = Forget::rows([0, 4, 8, 12, 16, 20, 30, 40, 50, 59]);
+        let labels = feed.set.labels();
+        let split = forget
+            .split(&Labelled::new(labels, labels), TestRows::All, 0)
             .unwrap();
         Self {
             feed,
@@ -599,7 +597,7 @@ fn a_folder_with_a_run_is_not_written_over() {
     folder.create(&config()).unwrap();
     let error = folder.create(&config()).unwrap_err();
     assert!(
-        error.is_input() && error.to_string().contains("--resume"),
+        error.is_input() && error.to_string().contains("`.resume`"),
         "{error}"
     );
     let error = folder.open(&bench(small())).err().unwrap();

@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use muso::data::OutputFile;
 use muso::data::images::Augment;
+use muso::data::{Forget, OutputFile};
 use muso::engine::AnyEngine;
-use muso::pipeline::networks::config::{Config, EarlyStop, Forget};
+use muso::pipeline::networks::config::{Config, EarlyStop};
 use muso::pipeline::networks::folder::Folder;
 use muso::pipeline::networks::{Workplace, single};
 use muso::progress::Progress;
@@ -46,7 +46,7 @@ fn config() -> Config {
             patience: 2,
             hold_out: 0.2,
         }),
-        forget: vec![Forget::Random(0.05)],
+        forget: vec![Forget::random(0.05)],
         ..Config::default()
     };
     config.data.per_class = Some([8, 4]);
@@ -597,7 +597,7 @@ fn labels_that_fail_stop_the_training_beside_them() {
             retrain: false,
         };
         // One forgotten row, which is not among the first with every seed.
-        request.config.forget = vec![Forget::Random(0.0125)];
+        request.config.forget = vec![Forget::random(0.0125)];
         request.config.seeds = vec![seed];
         let place = place(scheduler).unwrap();
         let error = request.run(&place, &mut ()).unwrap_err();

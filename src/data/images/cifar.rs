@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use super::classes::ClassNames;
 use super::files::{
     check_folder, class_names, entries, label_fault, name_of, read_bytes, unpacked,
 };
 use super::set::ImageSet;
 use super::{decode, names};
+use crate::data::ClassNames;
 use crate::data::shown;
 use crate::{Error, Result};
 

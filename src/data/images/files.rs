@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::classes::ClassNames;
+use crate::data::ClassNames;
 use crate::{Error, Result};
 
 /// The bytes of a regular file. Anything else under its name could go on for ever.

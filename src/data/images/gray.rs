@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::classes::ClassNames;
 use super::files::{check_folder, label_fault};
 use super::set::ImageSet;
 use super::{names, same_shape};
+use crate::data::ClassNames;
 use crate::data::idx::{self, IdxArray};
 use crate::{Error, Result};
 

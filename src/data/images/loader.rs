@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use super::normalise::Normalisation;
 use super::set::ImageSet;
-use crate::data::scenario::below;
+use crate::data::forget::below;
 use crate::{Error, Result};
 
 /// Images as a network takes them.
@@ -356,8 +356,8 @@ pub fn epoch_seed(seed: u64, epoch: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::classes::ClassNames;
     use super::*;
+    use crate::data::ClassNames;
     use proptest::prelude::*;
 
     /// The definition: the padded plane, then the window, then the mirror.

@@ -1,16 +1,15 @@
 //! Image sets for networks: readers, class names, normalisation and batches.
 //!
 //! [`open`] reads any of the known sets ([`Kind`]) as a [`Dataset`] of two [`ImageSet`]s. A name that a person types
-//! becomes the class to forget ([`Dataset::forget_class`]) and from there a [`Scenario`]. The [`Loader`] turns rows into
+//! becomes the rows to forget by [`Dataset::labelled`] and [`Forget`](super::Forget). The [`Loader`] turns rows into
 //! batches of floats. Nothing here knows of a network.
 //!
 //! ```
-//! use muso::data::TestRows;
+//! use muso::data::{Forget, TestRows};
 //! use muso::data::images::{self, Kind, Loader, LoaderOptions, shuffled};
 //! let fashion = images::open(Kind::Fashion, None)?;
-//! let scenario = fashion.scenario(fashion.forget_class("ankle boot")?);
-//! let (train, test) = (fashion.train.labels(), fashion.test.labels());
-//! let split = scenario.split(train, test, TestRows::RetainedClasses, 0)?;
+//! let forget = Forget::class("ankle boot");
+//! let split = forget.split(&fashion.labelled(), TestRows::RetainedClasses, 0)?;
 //! assert_eq!((split.forget.len(), split.retain.len(), split.test.len()), (200, 1800, 900));
 //!
 //! let order = shuffled(&split.retain, 7);
@@ -26,7 +25,6 @@
 //! ```
 
 mod cifar;
-mod classes;
 mod decode;
 mod files;
 mod gray;
@@ -42,16 +40,13 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::Scenario;
-use super::shown;
+use super::{Labelled, Labels, shown};
 use crate::{Error, Result};
 
-pub use classes::ClassNames;
+pub use super::ClassNames;
 pub use loader::{Augment, Batch, Loader, LoaderOptions, PadWith, epoch_seed, shuffled};
 pub use normalise::Normalisation;
 pub use set::ImageSet;
-
-use classes::Lookup;
 
 /// The image sets that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -195,64 +190,19 @@ fn open_with(kind: Kind, folder: Option<&Path>, side: Option<usize>) -> Result<D
     })
 }
 
-/// A class to forget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ForgetClass {
-    /// One of the classes that the labels count.
-    Coarse(i64),
-    /// One of the finer classes.
-    Fine(i64),
-}
-
-impl ForgetClass {
-    /// The rows of the class in a set, ascending. Without fine labels a fine class has none.
-    pub fn rows(self, set: &ImageSet) -> Vec<usize> {
-        let (labels, class) = match self {
-            Self::Coarse(class) => (set.labels(), class),
-            Self::Fine(class) => (set.fine().map_or(&[][..], |(labels, _)| labels), class),
-        };
-        (0..labels.len())
-            .filter(|&row| labels[row] == class)
-            .collect()
-    }
-}
-
 impl Dataset {
-    /// The class that a text means: a name or number of a class, or the name of a finer class if the set has those.
-    ///
-    /// # Errors
-    /// If there is no such class, with the nearest names.
-    pub fn forget_class(&self, text: &str) -> Result<ForgetClass> {
-        let coarse = self.train.classes();
-        let Some((_, fine)) = self.train.fine() else {
-            return coarse.find(text).map(ForgetClass::Coarse);
-        };
-        match coarse.lookup(text) {
-            Lookup::Found(class) => return Ok(ForgetClass::Coarse(class)),
-            Lookup::Ambiguous(a, b) => return Err(classes::ambiguous(text, a, b)),
-            Lookup::Nothing => {}
-        }
-        // A number beyond the coarse classes is a slip and no fine class: 19 would be the one and 20 the other.
-        let is_number = text.bytes().all(|b| b.is_ascii_digit());
-        match fine.lookup(text) {
-            Lookup::Found(class) if !is_number => Ok(ForgetClass::Fine(class)),
-            Lookup::Ambiguous(a, b) => Err(classes::ambiguous(text, a, b)),
-            _ => Err(classes::not_found(text, coarse, &[coarse, fine])),
-        }
-    }
-
-    /// Forgetting that class: full-class for a class, sub-class for a finer one.
-    pub fn scenario(&self, class: ForgetClass) -> Scenario {
-        match class {
-            ForgetClass::Coarse(class) => Scenario::FullClass { class },
-            ForgetClass::Fine(fine) => {
-                let rows = |set| class.rows(set).into_iter().map(|row| row as u64).collect();
-                Scenario::FineClass {
-                    class: fine,
-                    train: rows(&self.train),
-                    test: rows(&self.test),
-                }
-            }
+    /// Returns the labels and class names, with the finer ones if there are any, to hold a [`Forget`](super::Forget)
+    /// against.
+    pub fn labelled(&self) -> Labelled<'_> {
+        let coarse =
+            Labelled::new(self.train.labels(), self.test.labels()).with_names(self.train.classes());
+        match (self.train.fine(), self.test.fine()) {
+            (Some((train, names)), Some((test, _))) => coarse.with_fine(Labels {
+                train,
+                test,
+                names: Some(names),
+            }),
+            _ => coarse,
         }
     }
 }

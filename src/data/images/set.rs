@@ -18,8 +18,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::classes::ClassNames;
 use super::decode::{self, Fit};
+use crate::data::ClassNames;
 use crate::{Error, Result};
 
 /// Labelled images of one shape. Cheap to clone.

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use super::classes::ClassNames;
 use super::decode::{self, Fit};
 use super::files::{check_folder, entries, image_files, lines, name_of, read_text, unpacked};
 use super::set::ImageSet;
+use crate::data::ClassNames;
 use crate::data::shown;
 use crate::{Error, Result};
 

@@ -110,7 +110,7 @@ pub fn prepare(config: &Config) -> Result<(Bench, Vec<Vec<Case>>)> {
             config
                 .seeds
                 .iter()
-                .map(|&seed| forget.case(&data, seed))
+                .map(|&seed| Case::new(forget, &data, seed))
                 .collect()
         })
         .collect::<Result<Vec<Vec<Case>>>>()?;
@@ -297,8 +297,8 @@ fn report(
 
 /// `random`, or `random (10 % at random)` where several scenarios of a run would have that name.
 fn scenario_name(config: &Config, cases: &[Vec<Case>], index: usize) -> String {
-    let name = cases[index][0].scenario.name();
-    let alike = cases.iter().filter(|case| case[0].scenario.name() == name);
+    let name = cases[index][0].scenario;
+    let alike = cases.iter().filter(|case| case[0].scenario == name);
     if alike.count() == 1 {
         name.to_owned()
     } else {

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use muso_models::{Architecture, NetworkConfig};
 use serde::{Deserialize, Serialize};
 
+use crate::data::Forget;
 use crate::data::images::{self, Dataset, ImageSet, Kind, Normalisation};
 use crate::error::{Error, Result};
 use crate::evaluate::Mia;
@@ -91,24 +92,6 @@ pub struct Net {
     pub width: Option<usize>,
 }
 
-/// One thing to forget.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub enum Forget {
-    /// A class, by name or number; in a set with coarse and fine classes, a fine one is a sub-class.
-    Class(String),
-    /// A share of a class.
-    PartOfClass(String, f64),
-    /// A share of all rows, drawn at random.
-    Random(f64),
-    /// The rows that a file lists.
-    Rows(PathBuf),
-    /// Another class for each seed: the seed modulo the number of classes.
-    ClassBySeed,
-    /// A share of that class.
-    PartOfClassBySeed(f64),
-}
-
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -120,7 +103,7 @@ impl Default for Config {
             network: Net::default(),
             train: Recipe::default(),
             early_stop: None,
-            forget: vec![Forget::Random(0.1)],
+            forget: vec![Forget::random(0.1)],
             methods: BTreeMap::new(),
         }
     }

@@ -11,9 +11,9 @@ use muso_models::burn::tensor::Device;
 use muso_models::{Network, NetworkConfig};
 
 use super::Machine;
+pub use super::cases::Case;
 use super::jobs::{Ticker, each};
 use crate::data::images::{Dataset, Normalisation};
-use crate::data::{Scenario, Split};
 use crate::engine::AnyEngine;
 use crate::error::{Error, Result};
 use crate::evaluate::{Judged, Mia, MiaOutputs, Outputs, RowSet, Scores, Source, avg_gap};
@@ -225,17 +225,6 @@ pub fn train(
         snapshots: keeping.snapshots,
         seconds: clock.elapsed().as_secs_f64(),
     })
-}
-
-/// A scenario with its rows for one seed.
-#[derive(Clone, Debug)]
-pub struct Case {
-    /// What is forgotten.
-    pub scenario: Scenario,
-    /// The rows.
-    pub split: Split,
-    /// Over which rows each metric is.
-    pub judged: Judged,
 }
 
 /// A method with its settings, under a name.

@@ -98,7 +98,7 @@ impl Folder {
                 return Err(Error::format(
                     &self.path,
                     format!("the folder already has a run in it ({name})"),
-                    "a new folder, or --resume to go on with this one",
+                    "a new folder, or `.resume` to go on with this one",
                 ));
             }
         }
@@ -265,7 +265,7 @@ impl Folder {
             return Err(Error::format(
                 &self.path,
                 "the run is not finished (no model.safetensors)",
-                "a finished run; `muso train --resume` goes on with this one",
+                "a finished run; training with `.resume` goes on with this one",
             ));
         }
         let blank = bench.initial(0)?;
@@ -375,8 +375,13 @@ pub fn make_of(path: &Path) -> Result<NetworkConfig> {
             )
         });
     }
-    NetworkConfig::guess(&arrays)
-        .map_err(|e| Error::format(path, e.to_string(), "a network whose make shows, or --arch"))
+    NetworkConfig::guess(&arrays).map_err(|e| {
+        Error::format(
+            path,
+            e.to_string(),
+            "a network whose make shows, or `.architecture`",
+        )
+    })
 }
 
 fn write(path: &Path, arrays: &StateDict, texts: &BTreeMap<String, String>) -> Result<()> {

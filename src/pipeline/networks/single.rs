@@ -8,11 +8,11 @@ use muso_models::{Architecture, Network, NetworkConfig};
 use serde::Serialize;
 
 use super::Workplace;
-use super::config::{Config, Forget};
+use super::config::Config;
 use super::experiment::{Bench, Case};
 use super::folder::{Folder, MAKE, load_into, make_of, make_text};
 use crate::data::checkpoint::write_state;
-use crate::data::{OutputFile, commit_all};
+use crate::data::{Forget, OutputFile, commit_all};
 use crate::error::{Error, Result};
 use crate::evaluate::{Mia, Outputs, Scores, avg_gap};
 use crate::methods::networks::{Method, Retrain, Snapshot, Task, find};
@@ -186,7 +186,7 @@ impl Unlearn {
             expected: "what to forget".into(),
         })?;
         let seed = self.config.seeds[0];
-        let case = forget.case(&data, seed)?;
+        let case = Case::new(forget, &data, seed)?;
         let start = Start::find(self, data, place)?;
         let bench = &start.bench;
         let task = Task {
@@ -253,7 +253,7 @@ impl Unlearn {
 /// Puts `a.b=value` into a table that may lack `a`.
 fn set(table: &mut toml::Table, setting: &str) -> Result<()> {
     let fault = |problem: &str| Error::Parameter {
-        name: "--set",
+        name: "`.settings`",
         value: setting.into(),
         expected: problem.into(),
     };
@@ -303,7 +303,7 @@ impl Start {
             });
         }
         let path = request.model.as_deref().ok_or(Error::Missing {
-            name: "--run or --model",
+            name: "`.run` or `.model`",
             expected: "the model that is to forget".into(),
         })?;
         let network = make(path, &request.config, request.architecture, &data)?;
@@ -347,7 +347,7 @@ fn make(
         return Err(Error::format(
             path,
             format!("a network of width {}", found.width.unwrap_or_default()),
-            format!("one of width {width}, or no --width"),
+            format!("one of width {width}, or no `.width`"),
         ));
     }
     Ok(NetworkConfig {
@@ -376,8 +376,8 @@ impl Evaluate {
     pub fn run(&self, place: &Workplace, progress: &mut dyn Progress) -> Result<Report> {
         if self.reference.is_some() && self.forget.is_none() {
             return Err(Error::Missing {
-                name: "--forget-class, --forget-random or --forget",
-                expected: "what was forgotten: the distance to --reference is measured there"
+                name: "`.forget`",
+                expected: "what was forgotten: the distance to `.reference` is measured there"
                     .into(),
             });
         }
@@ -386,7 +386,7 @@ impl Evaluate {
         let case = self
             .forget
             .as_ref()
-            .map(|forget| forget.case(&data, seed))
+            .map(|forget| Case::new(forget, &data, seed))
             .transpose()?;
         let network = make(&self.model, &self.config, self.architecture, &data)?;
         let bench = place.bench(data, network)?;

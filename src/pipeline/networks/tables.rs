@@ -6,7 +6,8 @@ use muso_models::Architecture;
 
 use super::Machine;
 use super::compare::{Compared, Setting, run};
-use super::config::{Config, Data, Forget, Net};
+use super::config::{Config, Data, Net};
+use crate::data::Forget;
 use crate::data::images::{Augment, Kind};
 use crate::error::{Error, Result};
 use crate::methods::networks::{Method, Muso, Sampling};
@@ -62,12 +63,12 @@ impl NetworkTable {
     fn parts(self) -> Vec<Part> {
         let random = || {
             vec![
-                ("random (1%)", Forget::Random(0.01)),
-                ("random (10%)", Forget::Random(0.1)),
+                ("random (1%)", Forget::random(0.01)),
+                ("random (10%)", Forget::random(0.1)),
             ]
         };
         let classes = |names: [&'static str; 3]| {
-            let forget = ["rocket", "sea", "cattle"].map(|class| Forget::Class(class.into()));
+            let forget = ["rocket", "sea", "cattle"].map(|class| Forget::class(class));
             names.into_iter().zip(forget).collect()
         };
         match self {
@@ -204,7 +205,7 @@ pub fn reproduce(
 ) -> Result<Compared> {
     let parts = table.parts();
     let path = path.ok_or_else(|| Error::Missing {
-        name: "--data-path",
+        name: "`.data_path`",
         expected: format!("the folder of {}", parts[0].dataset),
     })?;
     let mut whole: Option<Compared> = None;

@@ -64,6 +64,62 @@ fn train_unlearn_evaluate() {
     assert!(report["models"][1]["avg_gap"].as_f64().unwrap() > 0.0);
 }
 
+#[test]
+fn several_classes_are_forgotten_at_once() {
+    let case = Case::empty();
+    train(&case, "run").succeeds();
+    case.write(
+        "two.toml",
+        b"forget = [{ classes = [\"sneaker\", \"8\"] }]\n[network]\nwidth = 2\n",
+    );
+    let unlearn = || {
+        Run::new(&case, "unlearn")
+            .set("--method", "amnesiac")
+            .set("--set", "recipe.epochs=1")
+            .set("--out", "new.safetensors")
+            .set("--json", JSON)
+    };
+    let of_run = || unlearn().set("--run", "run");
+    let mut outcomes = Vec::new();
+    for run in [
+        of_run()
+            .set("--forget-class", "Sneaker")
+            .flag("--forget-class=bag"),
+        of_run().set("--forget", "class:sneaker,8"),
+    ] {
+        let said = run.succeeds();
+        assert!(
+            said.contains("over the 800 test rows, without classes “Sneaker” and “Bag”"),
+            "{said}"
+        );
+        let report = case.json();
+        assert_eq!(
+            report["over"]["fa"],
+            "over the 200 test rows of classes “Sneaker” and “Bag”, which are forgotten"
+        );
+        assert_eq!(
+            report["over"]["mia"],
+            "over the 400 forgotten training rows"
+        );
+        outcomes.push(fs::read(case.path("new.safetensors")).unwrap());
+    }
+    assert!(outcomes[0] == outcomes[1]);
+    let said = unlearn()
+        .set("--model", "run/model.safetensors")
+        .set("--config", "two.toml")
+        .succeeds();
+    assert!(
+        said.contains("without classes “Sneaker” and “Bag”"),
+        "{said}"
+    );
+    let evaluate = Run::new(&case, "evaluate").set("--model", "new.safetensors");
+    let said = evaluate.set("--forget", "class:7,8").succeeds();
+    assert!(
+        said.contains("without classes “Sneaker” and “Bag”"),
+        "{said}"
+    );
+}
+
 /// The words between tags of a page.
 fn words(page: &str) -> Vec<&str> {
     let parts = page.split('<').filter_map(|part| part.split_once('>'));
@@ -276,6 +332,32 @@ fn bad_input_is_refused_in_one_line() {
         (
             unlearn().without("--forget-class"),
             &["--forget-class", "what to forget"],
+        ),
+        (
+            unlearn().flag("--forget-class=7"),
+            &["class `7`", "listed twice"],
+        ),
+        (
+            unlearn().flag("--forget-class=bag").set("--part", "0.5"),
+            &["--part", "one --forget-class"],
+        ),
+        (
+            unlearn()
+                .without("--forget-class")
+                .set("--forget", "class:"),
+            &["--forget class:", "a class is missing"],
+        ),
+        (
+            unlearn()
+                .without("--forget-class")
+                .set("--forget", "random:2"),
+            &["--forget random:2", "not a share"],
+        ),
+        (
+            unlearn()
+                .without("--forget-class")
+                .set("--forget", "class:0,1,2,3,4,5,6,7,8,9"),
+            &["all 2000 training rows"],
         ),
         (unlearn().set("--method", "magic"), &["magic", "muso-s"]),
         (unlearn().set("--set", "recipe.epohcs=3"), &["epohcs"]),

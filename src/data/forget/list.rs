@@ -1,8 +1,7 @@
-//! The `--forget` argument: `class:K`, or a text file of row numbers.
+//! Lists of row numbers: their text, and what can be wrong with them.
 //!
-//! The program parses it before it opens anything large, so that a slip in the list is found at once.
-//! [`ForgetSpec::check`] then holds the list against the number of rows. Row numbers count from 0 and are separated
-//! by white space or commas; `#` starts a comment that runs to the end of its line.
+//! Row numbers count from 0 and are separated by white space or commas; `#` starts a comment that runs to the end of
+//! its line.
 //!
 //! ```
 //! use std::path::Path;
@@ -16,85 +15,110 @@
 
 use std::path::{Path, PathBuf};
 
-use super::shown;
+use crate::data::shown;
 use crate::{Error, Result};
-
-/// What the user asked to forget.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ForgetSpec {
-    /// Every row of a class.
-    Class(i64),
-    /// Rows by number.
-    Ids {
-        /// The file that lists them.
-        source: PathBuf,
-        /// The row numbers, ascending, without repetition, at least one.
-        ids: Vec<u64>,
-    },
-}
 
 const ROW_NUMBERS: &str = "row numbers counted from 0, separated by white space or commas";
 
-impl ForgetSpec {
-    /// Parses the argument, and reads the file if it names one.
-    pub fn parse(arg: &str) -> Result<Self> {
-        if let Some(class) = arg.strip_prefix("class:") {
-            return match number(class) {
-                Ok(class) if i64::try_from(class).is_ok() => Ok(Self::Class(class as i64)),
-                _ => Err(Error::selection(
-                    format!("--forget {arg}"),
-                    format!("`{}` is not a class number", shown(class, 40)),
-                    "class:K with K a whole number, 0 or more (a file of that name: ./class:…)",
-                )),
-            };
+/// The numbers of rows to forget, and the file that lists them if there is one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowList {
+    source: Option<PathBuf>,
+    ids: Vec<u64>,
+}
+
+impl RowList {
+    /// Takes row numbers in any order.
+    ///
+    /// # Errors
+    /// If there is none, or if one is listed twice.
+    pub fn new(ids: impl IntoIterator<Item = u64>) -> Result<Self> {
+        let mut ids: Vec<u64> = ids.into_iter().collect();
+        ids.sort_unstable();
+        let list = Self { source: None, ids };
+        if list.ids.is_empty() {
+            return Err(empty(list.name()));
         }
-        let source = PathBuf::from(arg);
-        let bytes = std::fs::read(&source).map_err(|e| Error::io(&source, "read", e))?;
+        match list.ids.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(twice(list.name(), pair[0], "")),
+            None => Ok(list),
+        }
+    }
+
+    /// Reads a text file of row numbers.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or as [`parse_ids`].
+    pub fn read(path: &Path) -> Result<Self> {
+        let bytes = std::fs::read(path).map_err(|e| Error::io(path, "read", e))?;
         let text = std::str::from_utf8(&bytes).map_err(|e| {
-            let line = 1 + bytes[..e.valid_up_to()]
-                .iter()
-                .filter(|&&b| b == b'\n')
-                .count();
-            Error::format(
-                &source,
-                format!("line {line} is not UTF-8 text"),
-                ROW_NUMBERS,
-            )
+            let before = &bytes[..e.valid_up_to()];
+            let line = 1 + before.iter().filter(|&&b| b == b'\n').count();
+            Error::format(path, format!("line {line} is not UTF-8 text"), ROW_NUMBERS)
         })?;
-        let ids = parse_ids(&source, text)?;
-        Ok(Self::Ids { source, ids })
+        Ok(Self {
+            source: Some(path.to_owned()),
+            ids: parse_ids(path, text)?,
+        })
+    }
+
+    /// Takes rows that are known to ascend without repetition, as read from `source`.
+    pub(crate) fn of(source: &Path, ids: Vec<u64>) -> Self {
+        Self {
+            source: Some(source.to_owned()),
+            ids,
+        }
+    }
+
+    /// Returns the row numbers, ascending, without repetition, at least one.
+    pub fn ids(&self) -> &[u64] {
+        &self.ids
+    }
+
+    /// Returns the row numbers without the rest.
+    pub fn into_ids(self) -> Vec<u64> {
+        self.ids
+    }
+
+    /// Returns the file that the list was read from.
+    pub fn source(&self) -> Option<&Path> {
+        self.source.as_deref()
     }
 
     /// Holds the list against a data set of `rows` rows: every number in range, and not every row listed.
     ///
-    /// A class is not checked here; only the labels can tell.
+    /// # Errors
+    /// If a number is too large, or if no row is left.
     pub fn check(&self, rows: u64) -> Result<()> {
-        let Self::Ids { source, ids } = self else {
-            return Ok(());
-        };
-        let what = || source.display().to_string();
-        if let Some(id) = ids.iter().find(|&&id| id >= rows) {
+        if let Some(id) = self.ids.iter().find(|&&id| id >= rows) {
             return Err(Error::selection(
-                what(),
+                self.name(),
                 format!("row {id} is out of range"),
                 format!("row numbers below {rows}, counted from 0"),
             ));
         }
-        if ids.is_empty() {
-            return Err(empty(source));
-        }
-        if ids.len() as u64 == rows {
+        if self.ids.len() as u64 == rows {
             return Err(Error::selection(
-                what(),
+                self.name(),
                 format!("the list covers all {rows} rows"),
                 "at least one row that is retained",
             ));
         }
         Ok(())
     }
+
+    fn name(&self) -> String {
+        let field = || "`.forget`".to_owned();
+        self.source
+            .as_ref()
+            .map_or_else(field, |path| path.display().to_string())
+    }
 }
 
 /// Parses the text of a list of row numbers; `name` is what errors call it. The result is ascending.
+///
+/// # Errors
+/// If there is no number, if something is not a number, or if a row is listed twice.
 pub fn parse_ids(name: &Path, text: &str) -> Result<Vec<u64>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut found: Vec<(u64, usize)> = Vec::new();
@@ -114,35 +138,39 @@ pub fn parse_ids(name: &Path, text: &str) -> Result<Vec<u64>> {
         }
     }
     if found.is_empty() {
-        return Err(empty(name));
+        return Err(empty(name.display().to_string()));
     }
     found.sort_unstable();
     if let Some(pair) = found.windows(2).find(|pair| pair[0].0 == pair[1].0) {
         let ((id, first), (_, second)) = (pair[0], pair[1]);
         let lines = if first == second {
-            format!("on line {first}")
+            format!(", on line {first}")
         } else {
-            format!("on lines {first} and {second}")
+            format!(", on lines {first} and {second}")
         };
-        return Err(Error::selection(
-            name.display().to_string(),
-            format!("row {id} is listed twice, {lines}"),
-            "every row at most once",
-        ));
+        return Err(twice(name.display().to_string(), id, &lines));
     }
     Ok(found.into_iter().map(|(id, _)| id).collect())
 }
 
-fn empty(name: &Path) -> Error {
+fn empty(name: String) -> Error {
     Error::selection(
-        name.display().to_string(),
+        name,
         "the list of rows to forget is empty",
         "at least one row number",
     )
 }
 
-/// Digits only: `u64::from_str` would also take a plus sign.
-fn number(token: &str) -> Result<u64, &'static str> {
+fn twice(name: String, id: u64, where_listed: &str) -> Error {
+    Error::selection(
+        name,
+        format!("row {id} is listed twice{where_listed}"),
+        "every row at most once",
+    )
+}
+
+/// Takes digits only: `u64::from_str` would also take a plus sign.
+pub(super) fn number(token: &str) -> Result<u64, &'static str> {
     let all_digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     if all_digits(token) {
         token
@@ -199,52 +227,33 @@ mod tests {
     }
 
     #[test]
-    fn classes_and_files_are_told_apart() {
-        assert_eq!(ForgetSpec::parse("class:7").unwrap(), ForgetSpec::Class(7));
-        for bad in [
-            "class:",
-            "class:x",
-            "class:-1",
-            "class: 1",
-            "class:9223372036854775808",
-        ] {
-            let message = ForgetSpec::parse(bad).unwrap_err().to_string();
-            assert!(message.starts_with("--forget class:"), "{message}");
-        }
+    fn files_are_read_with_their_names() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("list");
         std::fs::write(&path, "2\n1\n").unwrap();
-        let spec = ForgetSpec::parse(path.to_str().unwrap()).unwrap();
+        let list = RowList::read(&path).unwrap();
         assert_eq!(
-            spec,
-            ForgetSpec::Ids {
-                source: path.clone(),
-                ids: vec![1, 2]
-            }
+            (list.ids(), list.source()),
+            (&[1, 2][..], Some(path.as_path()))
         );
         std::fs::write(&path, b"2\n\xff\n").unwrap();
-        let message = ForgetSpec::parse(path.to_str().unwrap())
-            .unwrap_err()
-            .to_string();
+        let message = RowList::read(&path).unwrap_err().to_string();
         assert!(message.contains("line 2 is not UTF-8"), "{message}");
         let missing = dir.path().join("missing");
-        assert!(matches!(
-            ForgetSpec::parse(missing.to_str().unwrap()),
-            Err(Error::Io { .. })
-        ));
+        assert!(matches!(RowList::read(&missing), Err(Error::Io { .. })));
     }
 
     #[test]
     fn lists_are_held_against_the_rows() {
-        let spec = ForgetSpec::Ids {
-            source: "ids.txt".into(),
-            ids: vec![0, 1, 2],
-        };
-        assert!(spec.check(4).is_ok());
-        let covers = spec.check(3).unwrap_err().to_string();
+        let list = RowList::new([2, 0, 1]).unwrap();
+        assert_eq!(list.ids(), [0, 1, 2]);
+        assert!(list.check(4).is_ok());
+        let covers = list.check(3).unwrap_err().to_string();
         assert!(covers.contains("covers all 3 rows"), "{covers}");
-        let range = spec.check(2).unwrap_err().to_string();
+        let range = list.check(2).unwrap_err().to_string();
         assert!(range.contains("row 2 is out of range"), "{range}");
-        assert!(ForgetSpec::Class(3).check(1).is_ok());
+        let message = |ids: &[u64]| RowList::new(ids.iter().copied()).unwrap_err().to_string();
+        assert!(message(&[]).contains("`.forget`: the list of rows to forget is empty"));
+        assert!(message(&[5, 1, 5]).contains("`.forget`: row 5 is listed twice"));
     }
 }
