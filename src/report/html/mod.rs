@@ -15,6 +15,7 @@
 //! ```
 
 mod bench;
+mod finding;
 mod head;
 mod network;
 mod run;
