@@ -11,6 +11,7 @@
 #[path = "kernels/toolkit.rs"]
 mod toolkit;
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -78,17 +79,19 @@ struct Module {
 
 impl Module {
     fn new(out: &Path, source: &Source, headers: &[Source], toolkit: &Toolkit) -> Result<Self> {
-        let mut hash = Fnv::new();
-        hash.eat(source.text.as_bytes());
+        // The standard library's hasher is enough for the name of a cache directory: it starts from fixed keys, and
+        // should another release of Rust change it, the kernels are compiled once more.
+        let mut hash = DefaultHasher::new();
+        source.text.hash(&mut hash);
         for header in headers {
-            hash.eat(header.text.as_bytes());
+            header.text.hash(&mut hash);
         }
-        hash.eat(FLAGS.join(" ").as_bytes());
-        hash.eat(toolkit.nvcc().to_string_lossy().as_bytes());
-        hash.eat(format!("{:?}", toolkit.version).as_bytes());
+        FLAGS.hash(&mut hash);
+        toolkit.nvcc().hash(&mut hash);
+        toolkit.version.hash(&mut hash);
         let name = source.path.file_stem().unwrap_or_default();
         let name = name.to_string_lossy().into_owned();
-        let directory = out.join(format!("{name}-{:016x}", hash.0));
+        let directory = out.join(format!("{name}-{:016x}", hash.finish()));
         fs::create_dir_all(&directory).map_err(|e| format!("{}: {e}", directory.display()))?;
         Ok(Self {
             name,
@@ -284,19 +287,4 @@ fn images(archs: &[u32], file: impl Fn(u32) -> PathBuf) -> String {
         format!("Image {{ arch: {arch}, bytes: include_bytes!({file:?}) }}, ")
     };
     archs.iter().map(image).collect()
-}
-
-/// FNV-1a, 64 bits: the name of a cache directory need not be secret.
-struct Fnv(u64);
-
-impl Fnv {
-    fn new() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-
-    fn eat(&mut self, bytes: &[u8]) {
-        for &byte in bytes.iter().chain(&[0xff]) {
-            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
 }

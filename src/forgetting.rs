@@ -22,10 +22,10 @@ use crate::data::{FeatureRows, Forget, Head};
 use crate::engine::{AnyEngine, CpuEngine, Dtype};
 use crate::error::Result;
 use crate::gram::shard::Shard;
+use crate::outcome::HeadReport;
 use crate::pipeline::gram::{self, Portion};
 use crate::pipeline::head::{self, LabelSink, NamedSums, Objective, OptimalLabels, Params, Source};
 use crate::progress::Progress;
-use crate::report::HeadReport;
 use crate::scheduler::Scheduler;
 
 impl Head {

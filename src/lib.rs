@@ -7,7 +7,8 @@
 //!
 //! Rows are samples: Z is N×D, weights are D×C, G = ZᵀZ, K = ZZᵀ. Data flows one way through the stages, each a module:
 //!
-//! [`data`] → [`features`] → [`gram`] → [`solve`] → [`labels`] → [`train`] → [`methods`] → [`evaluate`] → [`report`]
+//! [`data`] → [`features`] → [`gram`] → [`solve`] → [`labels`] → [`train`] → [`methods`] → [`evaluate`] → [`outcome`] →
+//! `report`
 //!
 //! A stage knows only the stages before it and the [`engine`], which does the heavy linear algebra; [`pipeline`] puts
 //! stages together into whole runs, and the [`scheduler`] lets them overlap.
@@ -34,7 +35,7 @@
 //! # }
 //! ```
 //!
-//! Cargo features: `cli` (the `muso` program) and `nn` (networks, re-exported as `models`) are on by default; without
+//! Cargo features: `cli` (the `muso` program, with `report`, the text and the pages that people read) and `nn` (networks, re-exported as `models`) are on by default; without
 //! them this is a small linear-algebra core. `cuda` adds the `gpu` module and the engine that runs on it.
 
 pub mod data;
@@ -48,8 +49,10 @@ pub mod gpu;
 pub mod gram;
 pub mod labels;
 pub mod methods;
+pub mod outcome;
 pub mod pipeline;
 pub mod progress;
+#[cfg(feature = "report")]
 pub mod report;
 pub mod scheduler;
 pub mod solve;

@@ -7,7 +7,7 @@ use muso::Error;
 use muso::data::{Head, commit_all};
 use muso::engine::{AnyEngine, Dtype, Engine};
 use muso::pipeline::head::{self, LabelSink, NamedSums, Params};
-use muso::report::html;
+use muso::report::{Render, Style};
 use muso::{FeatureRows, Forget, Objective, Shard, Source};
 
 use super::lanes::LaneArgs;
@@ -223,7 +223,7 @@ pub(super) fn run(args: &HeadArgs, common: &Common) -> anyhow::Result<()> {
     files.extend(labels);
     if let (Some(mut file), Some(page)) = (report, as_page) {
         let text = if page {
-            html::head_page(&outcome.report)
+            outcome.report.page()
         } else {
             outcome.report.to_json()
         };
@@ -236,7 +236,7 @@ pub(super) fn run(args: &HeadArgs, common: &Common) -> anyhow::Result<()> {
     }
     files.extend(lanes.finish(&head::LANES)?);
     commit_all(files)?;
-    print(&outcome.report.to_text())?;
+    print(&outcome.report.text(Style::default()))?;
     Ok(())
 }
 

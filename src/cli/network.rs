@@ -13,6 +13,7 @@ use muso::models::Architecture;
 use muso::pipeline::networks::config::{Config, EarlyStop};
 use muso::pipeline::networks::folder::Folder;
 use muso::pipeline::networks::{Machine, Workplace, compare, demo, single, tables};
+use muso::report::{Render, Style};
 use muso::train::{Rule, Schedule};
 
 use super::lanes::LaneArgs;
@@ -478,7 +479,7 @@ pub(super) fn train(args: &TrainArgs, common: &Common) -> anyhow::Result<()> {
     })?;
     let mut files = Vec::new();
     if let Some(mut file) = page {
-        file.put(report.page(&config, notes).as_bytes())?;
+        file.put(report.summary(&config, notes).page().as_bytes())?;
         files.push(file);
     }
     if let Some(mut file) = json {
@@ -528,9 +529,9 @@ pub(super) fn unlearn(args: &UnlearnArgs, common: &Common) -> anyhow::Result<()>
     let (report, page, notes) = args.lanes.run(common, &mut outputs, |place| {
         request.run(place, &mut Bar::new())
     })?;
-    let page = page.map(|file| (file, report.page(notes)));
-    report.write(out, json, page)?;
-    print(&report.text())?;
+    let summary = report.summary(notes);
+    report.write(out, json, page.map(|file| (file, summary.page())))?;
+    print(&summary.text(Style { colour: colour() }))?;
     print(&format!("\n{}\n", args.out.display()))?;
     Ok(())
 }
@@ -572,9 +573,9 @@ pub(super) fn evaluate(args: &EvaluateArgs, common: &Common) -> anyhow::Result<(
     let (report, page, notes) = args.lanes.run(common, &mut outputs, |place| {
         request.run(place, &mut Bar::new())
     })?;
-    let page = page.map(|file| (file, report.page(notes)));
-    report.write(None, json, page)?;
-    print(&report.text())?;
+    let summary = report.summary(notes);
+    report.write(None, json, page.map(|file| (file, summary.page())))?;
+    print(&summary.text(Style { colour: colour() }))?;
     Ok(())
 }
 
@@ -674,9 +675,9 @@ fn present(
     let mut report = outputs.open("--report", Some(page))?;
     let mut json = outputs.open("--json", common.json.as_deref())?;
     let outcome = compare(machine, &mut Bar::new())?;
-    print(&outcome.terminal(colour()))?;
+    print(&outcome.report.text(Style { colour: colour() }))?;
     if let Some(file) = &mut report {
-        file.put(outcome.html().as_bytes())?;
+        file.put(outcome.report.page().as_bytes())?;
     }
     if let Some(file) = &mut json {
         file.put(outcome.to_json().as_bytes())?;

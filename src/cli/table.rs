@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use muso::data::{OutputFile, commit_all};
 use muso::pipeline::table1;
-use muso::report::{Style, html, terminal};
+use muso::report::{Render, Style};
 
 use super::{Common, Outputs, colour, device, print, progress::Bar};
 
@@ -169,8 +169,8 @@ fn linear(args: &TableArgs, common: &Common, command: &str) -> anyhow::Result<()
         ..table1::Params::default()
     };
     let table = table1::run(&engine, &params, &mut Bar::new())?;
-    print(&terminal::table(&table, Style { colour: colour() }))?;
-    files[0].put(html::table_page(&table).as_bytes())?;
+    print(&table.text(Style { colour: colour() }))?;
+    files[0].put(table.page().as_bytes())?;
     if let Some(file) = files.get_mut(1) {
         file.put(table.to_json().as_bytes())?;
     }

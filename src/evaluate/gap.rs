@@ -1,8 +1,8 @@
 //! How far a model is from the retrained one, and over which rows that is asked.
 //!
 //! A percentage says little without its rows: after forgetting a class, TA over all test rows and TA over the classes
-//! that are left differ by the size of that class. [`judged_rows`] gives, for a scenario, the rows of each metric and a
-//! phrase that names them, so that what a report says and what was measured come from the same place.
+//! that are left differ by the size of that class. [`judged_rows`] gives, for a scenario, the rows of each metric and
+//! which rows those are ([`Scope`]), so that what a report says and what was measured come from the same place.
 //!
 //! | scenario | RA | TA | FA |
 //! |---|---|---|---|
@@ -17,7 +17,7 @@
 //! let selection = Forget::class(1).select(&labels, 0)?;
 //! let judged = judged_rows(&selection, &selection.split(TestRows::All));
 //! assert_eq!(judged.fa.rows, [1, 2]);
-//! assert_eq!(judged.fa.text, "over the 2 test rows of class 1, which is forgotten");
+//! assert_eq!(judged.fa.phrase(), "over the 2 test rows of class 1, which is forgotten");
 //!
 //! let retrain = Scores { ra: 100.0, ta: 90.0, fa: 0.0, mia: 12.0 };
 //! let method = Scores { ra: 98.0, ta: 89.0, fa: 3.0, mia: 6.0 };
@@ -64,6 +64,31 @@ pub enum Source {
     Test,
 }
 
+/// A class by its number, and by its name where it has one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedClass {
+    /// The label of its rows.
+    pub number: i64,
+    /// Its name in the data set.
+    pub name: Option<String>,
+}
+
+/// Which rows of its source a [`RowSet`] holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Scope {
+    /// Every row.
+    All,
+    /// The retained rows.
+    Retained,
+    /// The forgotten rows.
+    Forgotten,
+    /// The rows of every class but these.
+    Without(Vec<NamedClass>),
+    /// The rows of these classes, all of whose training rows are forgotten.
+    OfForgotten(Vec<NamedClass>),
+}
+
 /// Rows that one number is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowSet {
@@ -71,27 +96,17 @@ pub struct RowSet {
     pub source: Source,
     /// Row numbers, ascending.
     pub rows: Vec<usize>,
-    /// `over the 200 forgotten training rows`.
-    pub text: String,
+    /// Which rows they are, for the phrase that names them.
+    pub scope: Scope,
 }
 
 impl RowSet {
-    fn new(source: Source, rows: Vec<usize>, article: &str, adjective: &str) -> Self {
-        let kind = match source {
-            Source::Train => "training",
-            Source::Test => "test",
-        };
-        let plural = if rows.len() == 1 { "" } else { "s" };
-        let text = format!(
-            "over {article} {} {adjective}{kind} row{plural}",
-            counted(rows.len())
-        );
-        Self { source, rows, text }
-    }
-
-    fn also(mut self, text: &str) -> Self {
-        self.text.push_str(text);
-        self
+    fn new(source: Source, rows: Vec<usize>, scope: Scope) -> Self {
+        Self {
+            source,
+            rows,
+            scope,
+        }
     }
 }
 
@@ -128,22 +143,21 @@ impl Judged {
 /// corresponds, and FA is over the forgotten training rows themselves.
 pub fn judged_rows(selection: &Selection<'_>, split: &Split) -> Judged {
     let tested = selection.among().coarse.test.len();
-    let all_test = RowSet::new(Source::Test, (0..tested).collect(), "all", "");
-    let forgotten = RowSet::new(Source::Train, split.forget.clone(), "the", "forgotten ");
+    let all_test = RowSet::new(Source::Test, (0..tested).collect(), Scope::All);
+    let forgotten = RowSet::new(Source::Train, split.forget.clone(), Scope::Forgotten);
     let (ta, fa) = if selection.whole_classes().is_empty() {
         (all_test.clone(), forgotten.clone())
     } else {
         let of_classes = selection.forgotten_test_rows();
         let (gone, others) = (0..tested).partition(|&row| of_classes[row]);
-        let (names, are) = classes_named(selection);
+        let classes = whole_classes(selection);
         (
-            RowSet::new(Source::Test, others, "the", "").also(&format!(", without {names}")),
-            RowSet::new(Source::Test, gone, "the", "")
-                .also(&format!(" of {names}, which {are} forgotten")),
+            RowSet::new(Source::Test, others, Scope::Without(classes.clone())),
+            RowSet::new(Source::Test, gone, Scope::OfForgotten(classes)),
         )
     };
     Judged {
-        ra: RowSet::new(Source::Train, split.retain.clone(), "the", "retained "),
+        ra: RowSet::new(Source::Train, split.retain.clone(), Scope::Retained),
         ta,
         fa,
         forgotten,
@@ -151,32 +165,16 @@ pub fn judged_rows(selection: &Selection<'_>, split: &Split) -> Judged {
     }
 }
 
-/// Names the classes that are forgotten as a whole, and gives the verb that goes with them.
-fn classes_named(selection: &Selection<'_>) -> (String, &'static str) {
-    let name = |&class: &ForgetClass| {
+/// Returns the classes that are forgotten as a whole.
+fn whole_classes(selection: &Selection<'_>) -> Vec<NamedClass> {
+    let named = |&class: &ForgetClass| {
         let (ForgetClass::Coarse(number) | ForgetClass::Fine(number)) = class;
-        let named = selection.among().name(class);
-        named.map_or_else(|| number.to_string(), |name| format!("“{name}”"))
-    };
-    let names: Vec<String> = selection.whole_classes().iter().map(name).collect();
-    match names.split_last() {
-        Some((last, others)) if !others.is_empty() => {
-            (format!("classes {} and {last}", others.join(", ")), "are")
+        NamedClass {
+            number,
+            name: selection.among().name(class).map(|name| name.to_string()),
         }
-        _ => (format!("class {}", names.concat()), "is"),
-    }
-}
-
-/// A count with a comma between groups of three digits.
-pub(crate) fn counted(n: usize) -> String {
-    let digits = n.to_string();
-    let groups: Vec<&str> = digits
-        .as_bytes()
-        .rchunks(3)
-        .rev()
-        .filter_map(|group| std::str::from_utf8(group).ok())
-        .collect();
-    groups.join(",")
+    };
+    selection.whole_classes().iter().map(named).collect()
 }
 
 #[cfg(test)]
@@ -226,9 +224,9 @@ mod tests {
             );
             assert_eq!(judged.ta.rows, [0, 1, 2, 3, 4]);
             assert_eq!(judged.fa.rows, split.forget);
-            assert_eq!(judged.ra.text, "over the 5 retained training rows");
-            assert_eq!(judged.ta.text, "over all 5 test rows");
-            assert_eq!(judged.fa.text, "over the 3 forgotten training rows");
+            assert_eq!(judged.ra.phrase(), "over the 5 retained training rows");
+            assert_eq!(judged.ta.phrase(), "over all 5 test rows");
+            assert_eq!(judged.fa.phrase(), "over the 3 forgotten training rows");
             for mia in Mia::ALL {
                 assert_eq!(judged.non_members(mia).rows.len(), 5);
             }
@@ -248,9 +246,12 @@ mod tests {
             (judged.fa.source, &judged.fa.rows),
             (Source::Test, &vec![2, 4])
         );
-        assert_eq!(judged.ta.text, "over the 3 test rows, without class “sea”");
         assert_eq!(
-            judged.fa.text,
+            judged.ta.phrase(),
+            "over the 3 test rows, without class “sea”"
+        );
+        assert_eq!(
+            judged.fa.phrase(),
             "over the 2 test rows of class “sea”, which is forgotten"
         );
         // The attack is about the training rows all the same.
@@ -270,18 +271,18 @@ mod tests {
             (Source::Test, &vec![0, 1, 3])
         );
         assert_eq!(
-            both.ta.text,
+            both.ta.phrase(),
             "over the 2 test rows, without classes “cat” and “dog”"
         );
         assert_eq!(
-            both.fa.text,
+            both.fa.phrase(),
             "over the 3 test rows of classes “cat” and “dog”, which are forgotten"
         );
         assert_eq!(both.forgotten.rows, [0, 1, 2, 3, 4, 5]);
         assert_eq!(both.non_members(Mia::Loss).rows, [0, 1, 3]);
         let (both, _) = judged(&Forget::classes([2, 1]), None);
         assert_eq!(
-            both.ta.text,
+            both.ta.phrase(),
             "over the 2 test rows, without classes 2 and 1"
         );
     }
@@ -294,22 +295,15 @@ mod tests {
             (whole.ta.rows.as_slice(), whole.fa.rows.as_slice()),
             (&[1, 2, 4][..], &[0, 3][..])
         );
-        assert_eq!(whole.ta.text, "over the 3 test rows, without class 0");
+        assert_eq!(whole.ta.phrase(), "over the 3 test rows, without class 0");
         let (half, split) = judged(&sub(Amount::Fraction(0.5)), None);
         assert_eq!(half.ta.rows.len(), 5);
         assert_eq!(
             (half.fa.source, &half.fa.rows),
             (Source::Train, &split.forget)
         );
-        assert_eq!(half.fa.text, "over the 2 forgotten training rows");
+        assert_eq!(half.fa.phrase(), "over the 2 forgotten training rows");
         let (one, _) = judged(&sub(Amount::Count(1)), None);
-        assert_eq!(one.fa.text, "over the 1 forgotten training row");
-    }
-
-    #[test]
-    fn counts_are_grouped() {
-        assert_eq!(counted(7), "7");
-        assert_eq!(counted(12_345), "12,345");
-        assert_eq!(counted(1_000_000), "1,000,000");
+        assert_eq!(one.fa.phrase(), "over the 1 forgotten training row");
     }
 }

@@ -19,7 +19,7 @@ use crate::engine::{Engine, Matrix};
 use crate::error::Result;
 
 pub use classify::Outputs;
-pub use gap::{Judged, RowSet, Scores, Source, avg_gap, judged_rows};
+pub use gap::{Judged, NamedClass, RowSet, Scope, Scores, Source, avg_gap, judged_rows};
 pub use mia::{Mia, MiaOutputs, Rule};
 
 pub use crate::methods::delta_w;

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::report::Phase;
+use crate::outcome::Phase;
 
 /// Measures one phase after the other.
 pub(super) struct Clock {

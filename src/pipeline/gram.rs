@@ -24,7 +24,7 @@ use crate::engine::{Engine, SumsSpec, Targets};
 use crate::error::{Error, Result};
 use crate::gram::shard::{self, Part, Shard};
 use crate::gram::{SUMS_LANE, split_sums};
-use crate::report::{PartReport, RowCounts, SumsReport};
+use crate::outcome::{PartReport, RowCounts, SumsReport};
 use crate::scheduler::Scheduler;
 
 /// The lanes of a run in the order of its flow, for tables and pictures.

@@ -31,7 +31,9 @@ use crate::evaluate::{JudgedRows, delta_w, sign_accuracy};
 use crate::features::RandomFeatures;
 use crate::gram::{DualGram, Gram};
 use crate::methods::{LinearProblem, ORACLE_POINTS, Path};
-use crate::report::{Curve, Metric, Row, ScenarioTable, Stat, Table, paper};
+use crate::outcome::{
+    ABOUT_PRETRAINED, Curve, Metric, PRETRAINED, RETRAIN, Row, ScenarioTable, Stat, Table, paper,
+};
 use crate::solve::fit;
 use crate::train::SgdParams;
 
@@ -322,14 +324,35 @@ impl<E: Engine> Task<'_, E> {
 }
 
 fn row(scenario: &str, method: &str, gathered: &Gathered) -> Row {
-    let note = match method {
-        "Retrain" => "solved from the retained rows alone: the truth",
-        "Pre-trained" => "trained on everything; costs nothing, forgets nothing",
-        "Amnesiac" => "random labels, SGD, oracle stop",
-        "BadTeacher" => "an untrained model's labels, SGD, oracle stop",
-        "MUSO" => "optimal labels, SGD as in the paper",
-        CLOSED_FORM => "optimal labels, the limit of SGD solved for",
-        _ => "one solve, no training and no labels",
+    let (note, about) = match method {
+        RETRAIN => (
+            "solved from the retained rows alone: the truth",
+            "trained from the same initial weights on the retained rows only: what unlearning should reach",
+        ),
+        PRETRAINED => (
+            "trained on everything; costs nothing, forgets nothing",
+            ABOUT_PRETRAINED,
+        ),
+        "Amnesiac" => (
+            "random labels, SGD, oracle stop",
+            "goes on training with random labels for the forgotten rows",
+        ),
+        "BadTeacher" => (
+            "an untrained model's labels, SGD, oracle stop",
+            "goes on training with the outputs of a random model as labels for the forgotten rows",
+        ),
+        "MUSO" => (
+            "optimal labels, SGD as in the paper",
+            "goes on training with the optimal labels for the forgotten rows, by gradient descent as in the paper",
+        ),
+        CLOSED_FORM => (
+            "optimal labels, the limit of SGD solved for",
+            "takes the same labels and computes the limit of gradient descent by a linear solve",
+        ),
+        _ => (
+            "one solve, no training and no labels",
+            "projects the pre-trained weights once onto what the retained rows span: no labels, no training",
+        ),
     };
     Row {
         method: method.into(),
@@ -341,6 +364,7 @@ fn row(scenario: &str, method: &str, gathered: &Gathered) -> Row {
         paper: paper::table1(scenario, method),
         seconds: Stat::of(&gathered.seconds),
         note: Some(note.into()),
+        about: about.into(),
         ..Row::default()
     }
 }

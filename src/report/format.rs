@@ -1,7 +1,9 @@
 //! How numbers are written for people: one place, so that the terminal and the page agree.
 
-use super::table::{Metric, Stat};
-pub(crate) use crate::evaluate::gap::counted as count;
+use unicode_width::UnicodeWidthStr as _;
+
+pub(crate) use crate::outcome::words::count;
+use crate::outcome::{Metric, Stat};
 
 /// Stands where there is no number.
 pub(crate) const ABSENT: &str = "–";
@@ -211,17 +213,9 @@ pub(crate) fn plural(n: usize, one: &str, many: &str) -> String {
     format!("{} {}", count(n), if n == 1 { one } else { many })
 }
 
-/// Columns that `text` takes on a terminal. Combining marks take none and East Asian characters two; that covers
-/// what method names and titles hold without a table of all Unicode.
+/// Returns the columns that `text` takes on a terminal: combining marks take none and East Asian characters two.
 pub(crate) fn width(text: &str) -> usize {
-    text.chars()
-        .map(|c| match u32::from(c) {
-            0..0x20 | 0x7f..0xa0 | 0x300..0x370 | 0x200b..0x2010 | 0xfe00..0xfe10 => 0,
-            0x1100..0x1160 | 0x2e80..0xa4d0 | 0xac00..0xd7a4 | 0xf900..0xfb00 | 0xff00..0xff61 => 2,
-            0x1f300..0x1f700 | 0x1f900..0x1fb00 | 0x20000..0x3fffe => 2,
-            _ => 1,
-        })
-        .sum()
+    text.width()
 }
 
 /// `text` with what cannot be shown in one line (control characters, escape sequences) replaced by spaces, so
@@ -268,25 +262,6 @@ pub(crate) fn wrap_parts(parts: &[String], separator: &str, columns: usize) -> V
         }
     }
     lines
-}
-
-/// Makes `text` safe as the content of an element or of a double-quoted attribute, in HTML and in SVG.
-pub(crate) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            '\n' | '\t' => out.push(c),
-            // Not allowed in XML at all, not even as a reference.
-            c if c.is_control() => out.push(' '),
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 #[cfg(test)]
@@ -370,14 +345,5 @@ mod tests {
         assert_eq!(wrap("one two three", 7), ["one two", "three"]);
         assert_eq!(wrap("", 7), [""; 0]);
         assert_eq!(one_line("a\x1b[2Jb\nc"), "a [2Jb c");
-    }
-
-    #[test]
-    fn markup_is_inert() {
-        assert_eq!(
-            escape("<b a=\"x\" b='y'>&"),
-            "&lt;b a=&quot;x&quot; b=&#39;y&#39;&gt;&amp;"
-        );
-        assert_eq!(escape("a\0b"), "a b");
     }
 }

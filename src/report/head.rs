@@ -1,210 +1,17 @@
-//! What happened when a linear head was made to forget rows.
-//!
-//! Filled by the `muso head` tool; [`HeadReport::to_json`] is for programs, [`HeadReport::to_text`] for the
-//! terminal, and [`html::head_page`](super::html::head_page) for a browser. Every claim of exactness in it is a
-//! measured number: the residual of the solve, the distance to a head solved afresh, a proven bound.
-//!
-//! ```
-//! use muso::report::{HeadReport, RowCounts};
-//!
-//! let report = HeadReport {
-//!     objective: "ridge".into(),
-//!     rows: RowCounts { total: 1_000, retained: 990, forgotten: 10 },
-//!     seconds: 0.25,
-//!     ..Default::default()
-//! };
-//! assert!(report.to_text().contains("1,000 rows, 10 forgotten, 990 retained"));
-//! // What was not measured is absent, not null.
-//! assert!(!report.to_json().contains("verify"));
-//! ```
-
-use serde::Serialize;
+//! The report of a head for people: the same lines on a terminal and on a page.
 
 use super::format::{self, Notation};
-
-/// How many rows there were and what became of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct RowCounts {
-    /// Rows in the feature file.
-    pub total: u64,
-    /// Rows that stay.
-    pub retained: u64,
-    /// Rows that go.
-    pub forgotten: u64,
-}
-
-/// How well posed the system was and how well it was solved.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
-pub struct Conditioning {
-    /// ‖G‖/λ: how far the data outweighs the ridge; absent without a ridge.
-    #[serde(skip_serializing_if = "absent")]
-    pub ridge_ratio: Option<f64>,
-    /// An estimate of the condition number.
-    #[serde(skip_serializing_if = "absent")]
-    pub condition: Option<f64>,
-    /// The smallest pivot (or eigenvalue) of the factor.
-    #[serde(skip_serializing_if = "not_finite")]
-    pub min_pivot: f64,
-    /// The largest pivot (or eigenvalue) of the factor.
-    #[serde(skip_serializing_if = "not_finite")]
-    pub max_pivot: f64,
-    /// `cholesky`, or `eigen` for the rank-revealing fallback.
-    pub factor: String,
-    /// Numerical rank of the system.
-    pub rank: usize,
-    /// Relative residual before the refinement step.
-    #[serde(skip_serializing_if = "not_finite")]
-    pub residual_before: f64,
-    /// Relative residual after it.
-    #[serde(skip_serializing_if = "not_finite")]
-    pub residual_after: f64,
-}
-
-/// How far the head moved.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-pub struct Change {
-    /// ‖W_new − W_old‖ / ‖W_old‖, Frobenius.
-    #[serde(skip_serializing_if = "not_finite")]
-    pub relative: f64,
-}
-
-/// How well the given head met what the method assumes of it.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
-pub struct Premise {
-    /// The size of the violation; 0 when the premise holds.
-    #[serde(skip_serializing_if = "not_finite")]
-    pub residual: f64,
-    /// What that number says, in a sentence.
-    pub meaning: String,
-}
-
-/// The new head against one solved from the retained rows alone.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-pub struct Verification {
-    /// Relative Frobenius distance to the head solved from the retained rows directly.
-    #[serde(skip_serializing_if = "not_finite")]
-    pub distance_relative: f64,
-    /// Norm of the objective's gradient at the new head, over the retained rows.
-    #[serde(skip_serializing_if = "not_finite")]
-    pub gradient_norm: f64,
-    /// ‖gradient‖/λ: a proven bound of the distance to the exact minimiser. Absent without a ridge.
-    #[serde(skip_serializing_if = "absent")]
-    pub distance_bound: Option<f64>,
-}
-
-/// Accuracy in percent, of the old head and of the new one.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-pub struct Accuracy {
-    /// The old head on the retained rows.
-    #[serde(skip_serializing_if = "not_finite")]
-    pub retained_before: f64,
-    /// The new head on the retained rows.
-    #[serde(skip_serializing_if = "not_finite")]
-    pub retained_after: f64,
-    /// The old head on the forgotten rows.
-    #[serde(skip_serializing_if = "not_finite")]
-    pub forgotten_before: f64,
-    /// The new head on the forgotten rows.
-    #[serde(skip_serializing_if = "not_finite")]
-    pub forgotten_after: f64,
-}
-
-/// Wall time of one phase.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
-pub struct Phase {
-    /// Its name: `read`, `gram`, `factor`, …
-    pub name: String,
-    /// How long it took.
-    #[serde(skip_serializing_if = "not_finite")]
-    pub seconds: f64,
-}
-
-/// The whole report.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
-#[serde(tag = "kind", rename = "head")]
-pub struct HeadReport {
-    /// The version of this crate.
-    pub version: String,
-    /// `ridge` or `interpolate`.
-    pub objective: String,
-    /// `primal` (a D×D system) or `dual` (one of the rows).
-    pub route: String,
-    /// Where the targets of the retained rows came from: `labels`, or the given `head`.
-    pub source: String,
-    /// The rows.
-    pub rows: RowCounts,
-    /// D, the bias not counted.
-    pub features: usize,
-    /// Whether the head has a bias.
-    pub bias: bool,
-    /// C, the outputs of the head.
-    pub classes: usize,
-    /// The type of the features in the file, such as `f32`.
-    pub dtype: String,
-    /// The type in which the new head is stored; distances and accuracies are those of the stored head.
-    pub stored: String,
-    /// λ.
-    #[serde(skip_serializing_if = "not_finite")]
-    pub ridge: f64,
-    /// The linear system.
-    pub conditioning: Conditioning,
-    /// tr(Π)/D: the share of the directions that the retained rows pin down.
-    #[serde(skip_serializing_if = "absent")]
-    pub trace_ratio: Option<f64>,
-    /// How far the head moved.
-    pub change: Change,
-    /// How well the method's assumption held.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub premise: Option<Premise>,
-    /// The comparison with a head solved afresh, when it was asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub verify: Option<Verification>,
-    /// Accuracies, when there are class labels.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub accuracy: Option<Accuracy>,
-    /// What the user should know before relying on the result.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub warnings: Vec<String>,
-    /// Wall time by phase.
-    pub phases: Vec<Phase>,
-    /// Wall time of the whole.
-    #[serde(skip_serializing_if = "not_finite")]
-    pub seconds: f64,
-    /// Threads in use.
-    pub threads: usize,
-    /// The device that computed, where it was not the processor.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub device: Option<String>,
-    /// Peak resident memory, where the system tells.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub peak_memory_bytes: Option<u64>,
-}
-
-fn not_finite(x: &f64) -> bool {
-    !x.is_finite()
-}
-
-fn absent(x: &Option<f64>) -> bool {
-    !x.is_some_and(f64::is_finite)
-}
+use crate::outcome::HeadReport;
 
 impl HeadReport {
-    /// What it ran on: the device, or the threads.
+    /// Returns what it ran on: the device, or the threads.
     pub(super) fn machine(&self) -> String {
         let threads = || format::plural(self.threads, "thread", "threads");
         self.device.clone().unwrap_or_else(threads)
     }
 
-    /// The report as pretty-printed JSON with a fixed key order.
-    pub fn to_json(&self) -> String {
-        // Plain structs with string keys cannot fail to serialise; an empty object is still valid JSON.
-        let mut text = serde_json::to_string_pretty(self).unwrap_or_else(|_| "{}".to_owned());
-        text.push('\n');
-        text
-    }
-
-    /// The report as aligned lines for a terminal, ending in a line break.
-    pub fn to_text(&self) -> String {
+    /// Returns the report as aligned lines for a terminal, ending in a line break.
+    pub(super) fn lines(&self) -> String {
         let facts = self.facts(Notation::Plain);
         let name_width = facts
             .iter()
@@ -244,8 +51,8 @@ impl HeadReport {
         out
     }
 
-    /// The lines of the report, in order; what was not measured has none.
-    pub(crate) fn facts(&self, notation: Notation) -> Vec<Fact> {
+    /// Returns the lines of the report, in order; what was not measured has none.
+    pub(super) fn facts(&self, notation: Notation) -> Vec<Fact> {
         let mut facts = Vec::new();
         let mut fact = |name, value: String, explanation| {
             facts.push(Fact {
@@ -409,46 +216,24 @@ impl HeadReport {
 }
 
 /// One line of the report.
-pub(crate) struct Fact {
+pub(super) struct Fact {
     /// What it is about.
-    pub(crate) name: &'static str,
+    pub(super) name: &'static str,
     /// The finding.
-    pub(crate) value: String,
+    pub(super) value: String,
     /// How to read it; empty when it speaks for itself.
-    pub(crate) explanation: &'static str,
+    pub(super) explanation: &'static str,
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::report::sample;
-
-    #[test]
-    fn json_omits_what_was_not_measured() {
-        let mut report = sample::head();
-        report.trace_ratio = None;
-        report.verify = None;
-        report.conditioning.condition = Some(f64::INFINITY);
-        report.conditioning.min_pivot = f64::NAN;
-        let text = report.to_json();
-        assert!(!text.contains("null") && !text.contains("NaN"));
-        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(json["kind"], "head");
-        assert_eq!(json["rows"]["forgotten"], 1_000);
-        for key in ["trace_ratio", "verify"] {
-            assert!(json.get(key).is_none(), "{key}");
-        }
-        for key in ["condition", "min_pivot"] {
-            assert!(json["conditioning"].get(key).is_none(), "{key}");
-        }
-        assert!(json["conditioning"]["max_pivot"].is_f64());
-        assert_eq!(json["phases"][0]["name"], "read");
-    }
+    use crate::outcome::{Accuracy, sample};
 
     #[test]
     fn text_is_aligned_and_fits() {
-        let text = sample::head().to_text();
+        let text = sample::head().lines();
         for line in text.lines() {
             assert!(format::width(line) <= 110, "{line}");
         }
@@ -477,7 +262,7 @@ mod tests {
             retained_after: f64::NAN,
             ..Default::default()
         });
-        let text = report.to_text();
+        let text = report.lines();
         assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
     }
 }

@@ -1,17 +1,17 @@
-//! Reports: what a run found, for a terminal, for a browser and for another program.
+//! Reports for people: outcomes as text for a terminal and as pages for a browser.
 //!
-//! The last stage of the flow. It takes numbers that the earlier stages have already worked out, holds them in
-//! plain types ([`Table`], [`NetworkReport`], [`RunReport`], [`HeadReport`]) and renders those into strings. It opens no file: the caller writes
-//! the string under a temporary name and renames it, so a killed run never leaves half a report.
+//! The last stage of the flow, and the only one that renders. It takes the plain data of [`outcome`](crate::outcome)
+//! and turns it into strings; no earlier stage knows it. It opens no file: the caller writes the string under a
+//! temporary name and renames it, so a killed run never leaves half a report.
 //!
-//! - [`table`], [`network`], [`head`] and [`sums`] are the data, each with its JSON form, [`single`] that of one run and
-//!   [`charts`] that of a bench;
-//! - [`terminal`] and [`HeadReport::to_text`] write for a terminal;
+//! - [`Render`] is the way in: the text and the page of an outcome;
+//! - [`terminal`] lays out tables for a terminal;
 //! - [`svg`] draws the charts and [`html`] sets them into one self-contained page;
-//! - [`paper`] holds the published values that stand beside ours.
+//! - [`charts`] is the page of a bench.
 //!
 //! ```
-//! use muso::report::{Metric, Row, ScenarioTable, Stat, Style, Table, html, paper, terminal};
+//! use muso::outcome::{Metric, Row, ScenarioTable, Stat, Table, paper};
+//! use muso::report::{Render, Style};
 //!
 //! let row = Row {
 //!     method: "MUSO".into(),
@@ -23,32 +23,69 @@
 //! let scenario = ScenarioTable { name: "full-class".into(), rows: vec![row], ..Default::default() };
 //! let table = Table { seeds: vec![0, 1], scenarios: vec![scenario], ..Default::default() };
 //!
-//! assert!(terminal::table(&table, Style { colour: false }).contains("1.0e-14 ± 2.8e-15"));
-//! assert!(html::table_page(&table).starts_with("<!doctype html>"));
-//! assert!(table.to_json().contains("\"delta_w\": 1e-14"));
+//! assert!(table.text(Style { colour: false }).contains("1.0e-14 ± 2.8e-15"));
+//! assert!(table.page().starts_with("<!doctype html>"));
 //! ```
 
 pub mod charts;
 mod format;
-pub mod head;
+mod head;
 pub mod html;
-pub mod network;
-pub mod paper;
-pub mod single;
-pub mod sums;
+mod sums;
 pub mod svg;
-pub mod table;
+mod table;
 pub mod terminal;
 
-#[cfg(test)]
-mod sample;
-
 pub use charts::{ChartPage, PageTable};
-pub use head::{
-    Accuracy, Change, Conditioning, HeadReport, Phase, Premise, RowCounts, Verification,
-};
-pub use network::{AccuracyCurve, Detail, Entropies, NetworkReport, Tuning};
-pub use single::RunReport;
-pub use sums::{PartReport, SumsReport};
-pub use table::{Curve, Metric, NOISE_FLOOR, PRETRAINED, RETRAIN, Row, ScenarioTable, Stat, Table};
 pub use terminal::Style;
+
+use crate::outcome::{HeadReport, NetworkReport, RunReport, Table};
+
+/// An outcome that people can read, on a terminal and in a browser.
+pub trait Render {
+    /// Returns the text for a terminal, ending in a line break.
+    fn text(&self, style: Style) -> String;
+
+    /// Returns one self-contained HTML page.
+    fn page(&self) -> String;
+}
+
+impl Render for Table {
+    fn text(&self, style: Style) -> String {
+        terminal::table(self, style)
+    }
+
+    fn page(&self) -> String {
+        html::table_page(self)
+    }
+}
+
+impl Render for NetworkReport {
+    fn text(&self, style: Style) -> String {
+        terminal::network(self, style)
+    }
+
+    fn page(&self) -> String {
+        html::network_page(self)
+    }
+}
+
+impl Render for RunReport {
+    fn text(&self, _: Style) -> String {
+        terminal::run(self)
+    }
+
+    fn page(&self) -> String {
+        html::run_page(self)
+    }
+}
+
+impl Render for HeadReport {
+    fn text(&self, _: Style) -> String {
+        self.lines()
+    }
+
+    fn page(&self) -> String {
+        html::head_page(self)
+    }
+}

@@ -1,11 +1,12 @@
-//! A table run for a terminal.
+//! Tables for a terminal.
 //!
 //! Each method has a line with our `mean ± std`; right below it, digit under digit, is the line with what the paper
 //! published. (Side by side, eight such columns would need 140 characters.) The smallest AvgGap of a scenario is starred. At most 100
 //! columns wide: where the numbers of a line do not fit, first the air around them gives way, then a decimal.
 //!
 //! ```
-//! use muso::report::{Metric, Row, ScenarioTable, Stat, Style, Table, paper, terminal};
+//! use muso::outcome::{Metric, Row, ScenarioTable, Stat, Table, paper};
+//! use muso::report::{Render, Style};
 //!
 //! let row = Row {
 //!     method: "Retrain".into(),
@@ -15,14 +16,13 @@
 //! };
 //! let scenario = ScenarioTable { name: "full-class".into(), rows: vec![row], ..Default::default() };
 //! let table = Table { scenarios: vec![scenario], ..Default::default() };
-//! let text = terminal::table(&table, Style { colour: false });
+//! let text = table.text(Style { colour: false });
 //! assert!(text.contains("50.91 ± 1.70"));
 //! assert!(text.contains("50.77 ± 1.80"));
 //! ```
 
 use super::format::{self, Notation};
-use super::network::NetworkReport;
-use super::table::{Metric, ScenarioTable, Table};
+use crate::outcome::{Metric, NetworkReport, RunReport, ScenarioTable, Table};
 
 /// No line is longer.
 const COLUMNS: usize = 100;
@@ -51,19 +51,43 @@ impl Style {
     }
 }
 
-/// The whole table, ending in a line break.
-pub fn table(table: &Table, style: Style) -> String {
+/// Returns the whole table, ending in a line break.
+pub(super) fn table(table: &Table, style: Style) -> String {
     tabulate(table, &[], style)
 }
 
-/// A run on networks: its setting, its table and which attack MIA is, ending in a line break.
-pub fn network(report: &NetworkReport, style: Style) -> String {
+/// Returns a run on networks: its setting, its table and which attack MIA is, ending in a line break.
+pub(super) fn network(report: &NetworkReport, style: Style) -> String {
     let mut table = report.explained_table();
     table.notes.insert(
         0,
         format!("MIA, {}: {}", report.mia, report.mia.explanation()),
     );
     tabulate(&table, &report.settings, style)
+}
+
+/// Returns the models of one run with their values, and what the columns are, ending in a line break.
+pub(super) fn run(report: &RunReport) -> String {
+    let names = report.models.iter().map(|(name, _)| format::width(name));
+    let widest = names.max().unwrap_or(0);
+    let mut out = String::new();
+    let mut push = |name: &str, cells: &[String]| {
+        out.push_str(name);
+        out.push_str(&" ".repeat(widest - format::width(name)));
+        for cell in cells {
+            out.push_str(&format!("  {cell:>9}"));
+        }
+        out.push('\n');
+    };
+    push("", &report.columns);
+    for (name, values) in &report.models {
+        push(name, values);
+    }
+    out.push('\n');
+    for (name, meaning) in &report.meanings {
+        out.push_str(&format!("{name:10} {meaning}\n"));
+    }
+    out
 }
 
 fn tabulate(table: &Table, settings: &[(String, String)], style: Style) -> String {
@@ -101,7 +125,7 @@ fn tabulate(table: &Table, settings: &[(String, String)], style: Style) -> Strin
         spread.push_str(" Under a method, the line \"paper\" is the published value.");
     }
     push_wrapped(&mut out, &spread, "", style);
-    let notes = footnotes(table);
+    let notes = table.footnotes();
     for scenario in &table.scenarios {
         out.push('\n');
         push_scenario(&mut out, scenario, &notes, style);
@@ -157,17 +181,6 @@ fn tabulate(table: &Table, settings: &[(String, String)], style: Style) -> Strin
         );
     }
     out
-}
-
-/// The distinct notes of all rows, in order of appearance; a note's number is its place here plus one.
-pub(crate) fn footnotes(table: &Table) -> Vec<String> {
-    let mut notes: Vec<String> = Vec::new();
-    for row in table.scenarios.iter().flat_map(|s| &s.rows) {
-        if let Some(note) = row.note.as_ref().filter(|note| !notes.contains(note)) {
-            notes.push(note.clone());
-        }
-    }
-    notes
 }
 
 /// Wraps `text`; lines after the first are indented.
@@ -362,7 +375,7 @@ fn align(cells: &[String], widths: &[usize], gap: usize) -> String {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::report::{Stat, sample};
+    use crate::outcome::{Stat, sample};
 
     /// The lines of a scenario's table: from its header to the blank line after it.
     fn blocks(text: &str) -> Vec<Vec<&str>> {

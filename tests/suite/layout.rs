@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 /// In flow order. What is not listed is no stage: `pipeline` and `cli` may know all of them.
-const STAGES: [&str; 9] = [
-    "data", "features", "gram", "solve", "labels", "train", "methods", "evaluate", "report",
+const STAGES: [&str; 10] = [
+    "data", "features", "gram", "solve", "labels", "train", "methods", "evaluate", "outcome",
+    "report",
 ];
 /// Open to every stage. `Error` and `Result` are re-exported at the root.
 const COMMON: [&str; 8] = [

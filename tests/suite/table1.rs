@@ -2,9 +2,9 @@
 
 use muso::Error;
 use muso::methods::ORACLE_POINTS;
+use muso::outcome::{Metric, ScenarioTable, Stat, paper};
 use muso::pipeline::Progress;
 use muso::pipeline::table1::{Params, run};
-use muso::report::{Metric, ScenarioTable, Stat, paper};
 
 use crate::support::engine;
 

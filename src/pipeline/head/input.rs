@@ -8,8 +8,8 @@ use crate::engine::{Engine, Matrix, Sums};
 use crate::error::{Error, Result};
 use crate::gram::shard::Shard;
 use crate::gram::{DualGram, Gram, GramBuilder, Route, SUMS_LANE, split_sums};
+use crate::outcome::{HeadReport, RowCounts};
 use crate::progress::{Progress, check};
-use crate::report::{HeadReport, RowCounts};
 use crate::scheduler::Scheduler;
 
 /// How much forgotten rows may outweigh retained ones in a feature before subtracting them is worth a warning.

@@ -46,7 +46,7 @@ use crate::data::{Head, rounded};
 use crate::engine::{Engine, Matrix};
 use crate::error::Result;
 use crate::gram::SUMS_LANE;
-use crate::report::{Change, HeadReport};
+use crate::outcome::{Change, HeadReport};
 use crate::scheduler::Scheduler;
 use input::Input;
 use plan::Plan;

@@ -8,7 +8,7 @@ use crate::engine::{Engine, Matrix};
 use crate::error::{Error, Result};
 use crate::gram::Gram;
 use crate::labels::Projector;
-use crate::report::{Conditioning, Premise};
+use crate::outcome::{Conditioning, Premise};
 use crate::solve::{Info, Method, Solver, fit, fit_with};
 
 /// tr(Π)/D from which the retained rows count as filling the space.

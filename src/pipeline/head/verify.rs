@@ -7,8 +7,8 @@ use crate::data::rows::Which;
 use crate::engine::{Engine, Matrix, SumsSpec};
 use crate::error::Result;
 use crate::gram::GramBuilder;
+use crate::outcome::{Accuracy, Verification};
 use crate::progress::Progress;
-use crate::report::{Accuracy, Verification};
 use crate::scheduler::Scheduler;
 use crate::solve::fit;
 

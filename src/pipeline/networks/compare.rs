@@ -10,11 +10,12 @@ use super::config::Config;
 use super::experiment::{Arm, Bench, Case, Comparison, Plan, Run};
 use crate::error::Result;
 use crate::evaluate::{Judged, RowSet};
-use crate::progress::Progress;
-use crate::report::{
-    AccuracyCurve, Detail, Entropies, Metric, NOISE_FLOOR, NetworkReport, PRETRAINED, RETRAIN, Row,
-    ScenarioTable, Stat, Style, Table, Tuning, html, paper, terminal,
+use crate::methods::networks as methods;
+use crate::outcome::{
+    ABOUT_NOISE_FLOOR, ABOUT_PRETRAINED, AccuracyCurve, Detail, Entropies, Metric, NOISE_FLOOR,
+    NetworkReport, PRETRAINED, RETRAIN, Row, ScenarioTable, Stat, Table, Tuning, paper,
 };
+use crate::progress::Progress;
 use crate::scheduler::Scheduler;
 
 /// The words around a table.
@@ -53,16 +54,6 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// The table for a terminal.
-    pub fn terminal(&self, colour: bool) -> String {
-        terminal::network(&self.report, Style { colour })
-    }
-
-    /// The page with plots.
-    pub fn html(&self) -> String {
-        html::network_page(&self.report)
-    }
-
     /// For programs.
     pub fn to_json(&self) -> String {
         self.report.to_json()
@@ -173,15 +164,25 @@ fn row(method: &str, runs: &[&Run], is_truth: bool) -> Row {
         method: method.to_owned(),
         values,
         seconds: stat(runs, |run| run.seconds),
+        about: about(method).to_owned(),
         ..Row::default()
+    }
+}
+
+/// Returns what stands behind a row: a method, or a model to compare with.
+fn about(method: &str) -> &'static str {
+    match method {
+        PRETRAINED => ABOUT_PRETRAINED,
+        NOISE_FLOOR => ABOUT_NOISE_FLOOR,
+        _ => methods::find(method).map_or("", |entry| entry.about),
     }
 }
 
 /// Over which rows a metric is. Where the class changes with the seed, the first seed's rows stand for the others'.
 fn rows_of(comparisons: &[&Comparison], choose: impl Fn(&Judged) -> &RowSet) -> String {
-    let mut texts = comparisons.iter().map(|c| &choose(&c.judged).text);
-    let first = texts.next().cloned().unwrap_or_default();
-    if texts.all(|text| *text == first) {
+    let mut phrases = comparisons.iter().map(|c| choose(&c.judged).phrase());
+    let first = phrases.next().unwrap_or_default();
+    if phrases.all(|phrase| phrase == first) {
         first
     } else {
         format!("{first} (first seed; each seed has its own class)")
@@ -378,4 +379,21 @@ pub(crate) fn flat(table: &toml::Table) -> BTreeMap<String, String> {
     let mut out = BTreeMap::new();
     add("", table, &mut out);
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_says_what_it_is() {
+        for entry in &methods::METHODS {
+            assert!(!entry.about.is_empty(), "{}", entry.name);
+            assert_eq!(about(entry.name), entry.about);
+        }
+        for row in [RETRAIN, PRETRAINED, NOISE_FLOOR] {
+            assert!(!about(row).is_empty(), "{row}");
+        }
+        assert_eq!(about("a method that is not ours"), "");
+    }
 }

@@ -14,8 +14,8 @@ use super::config::Config;
 use super::experiment::Arm;
 use crate::error::{Error, Result};
 use crate::methods::networks::find;
+use crate::outcome::Tuning;
 use crate::progress::Progress;
-use crate::report::Tuning;
 
 /// The seeds that settings are chosen on.
 pub const TUNING_SEEDS: [u64; 2] = [1005, 1008];

@@ -16,8 +16,8 @@ use crate::data::{Forget, OutputFile, commit_all};
 use crate::error::{Error, Result};
 use crate::evaluate::{Mia, Outputs, Scores, avg_gap};
 use crate::methods::networks::{Method, Retrain, Snapshot, Task, find};
+use crate::outcome::RunReport;
 use crate::progress::Progress;
-use crate::report::{RunReport, html};
 use crate::scheduler::Summary;
 use crate::train::Watch;
 
@@ -437,10 +437,10 @@ impl Watch for Phase<'_> {
 fn over(bench: &Bench, case: Option<&Case>) -> BTreeMap<&'static str, String> {
     match case {
         Some(case) => BTreeMap::from([
-            ("ra", case.judged.ra.text.clone()),
-            ("ta", case.judged.ta.text.clone()),
-            ("fa", case.judged.fa.text.clone()),
-            ("mia", case.judged.forgotten.text.clone()),
+            ("ra", case.judged.ra.phrase()),
+            ("ta", case.judged.ta.phrase()),
+            ("fa", case.judged.fa.phrase()),
+            ("mia", case.judged.forgotten.phrase()),
         ]),
         None => BTreeMap::from([
             (
@@ -578,36 +578,12 @@ impl Report {
         meanings
     }
 
-    /// The numbers for a terminal.
-    pub fn text(&self) -> String {
-        let names = self.models.iter().map(|m| m.name.chars().count());
-        let widest = names.max().unwrap_or(0);
-        let columns = self.columns();
-        let mut text = format!("{:widest$}", "");
-        for column in &columns {
-            text.push_str(&format!("  {column:>9}"));
-        }
-        text.push('\n');
-        for model in &self.models {
-            text.push_str(&format!("{:widest$}", model.name));
-            for column in &columns {
-                text.push_str(&format!("  {:>9}", model.cell(column)));
-            }
-            text.push('\n');
-        }
-        text.push('\n');
-        for (name, meaning) in self.meanings() {
-            text.push_str(&format!("{name:10} {meaning}\n"));
-        }
-        text
-    }
-
-    /// The numbers and the lanes as a page.
-    pub fn page(&self, notes: PageNotes) -> String {
+    /// Returns the numbers and the lanes for people.
+    pub fn summary(&self, notes: PageNotes) -> RunReport {
         let columns = self.columns();
         let cells = |model: &Scored| columns.iter().map(|column| model.cell(column)).collect();
         let name = self.models.last().map_or("", |model| &model.name);
-        html::run_page(&RunReport {
+        RunReport {
             title: format!("{}: {name} on {}", self.kind, self.config.data.kind),
             headline: self.headline(),
             figures: self.figures(&notes.lanes),
@@ -624,7 +600,7 @@ impl Report {
             config: self.config.to_toml(),
             machine: notes.machine,
             version: crate::VERSION.to_owned(),
-        })
+        }
     }
 
     /// The model that the run is about, and the one that it was made of where there is one.
@@ -706,15 +682,15 @@ impl Scored {
 }
 
 impl TrainReport {
-    /// The outcome and the lanes as a page.
-    pub fn page(&self, config: &Config, notes: PageNotes) -> String {
+    /// Returns the outcome and the lanes for people.
+    pub fn summary(&self, config: &Config, notes: PageNotes) -> RunReport {
         let accuracy = format!("{:.2}", self.test_accuracy);
         let figures = [[
             "TA, accuracy on test rows".to_owned(),
             format!("{accuracy} %"),
             format!("{} images", self.test_images),
         ]];
-        html::run_page(&RunReport {
+        RunReport {
             title: format!(
                 "train: {} on {}",
                 config.network.architecture, config.data.kind
@@ -736,7 +712,7 @@ impl TrainReport {
             config: config.to_toml(),
             machine: notes.machine,
             version: crate::VERSION.to_owned(),
-        })
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! (2 to 4) are a few kilobytes of text in the program; a report needs no data file.
 //!
 //! ```
-//! use muso::report::{Metric, paper};
+//! use muso::outcome::{Metric, paper};
 //!
 //! assert_eq!(paper::table1("full-class", "MUSO")[&Metric::DeltaW].mean, 1e-4);
 //! // Its distance to itself is not in the table.

@@ -289,6 +289,7 @@ fn scenario(name: &str, methods: &[Method]) -> ScenarioTable {
             },
             time_ratio: seconds.is_finite().then_some(seconds / retrain[5]),
             settings: [("epochs".into(), "4".into())].into(),
+            about: format!("does what {method} does"),
             ..Default::default()
         }
     });

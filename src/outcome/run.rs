@@ -1,16 +1,4 @@
 //! One run on one network: what it is worth, its settings, and what ran when.
-//!
-//! ```
-//! use muso::report::{RunReport, html};
-//!
-//! let report = RunReport {
-//!     headline: "MUSO ends 1.20 points from the retrained model".into(),
-//!     columns: vec!["RA".into()],
-//!     models: vec![("MUSO".into(), vec!["99.10".into()])],
-//!     ..Default::default()
-//! };
-//! assert!(html::run_page(&report).contains("No lane has run"));
-//! ```
 
 use crate::scheduler::Summary;
 

@@ -2,11 +2,10 @@
 //!
 //! A [`NetworkReport`] is a [`Table`] (methods against RA, TA, FA, MIA, AvgGap and agreement, Retrain first, the noise
 //! floor second) with the setting, the attack that MIA stands for, and for each scenario a [`Detail`]: entropies for
-//! histograms, accuracies by epoch and how each method's settings were chosen. Rendered by
-//! [`terminal::network`](super::terminal::network) and [`html::network_page`](super::html::network_page).
+//! histograms, accuracies by epoch and how each method's settings were chosen.
 //!
 //! ```
-//! use muso::report::{Metric, NetworkReport, Row, ScenarioTable, Stat, Style, Table, html, terminal};
+//! use muso::outcome::{Metric, NetworkReport, Row, ScenarioTable, Stat, Table};
 //!
 //! let row = |method: &str, gap: f64| Row {
 //!     method: method.into(),
@@ -18,9 +17,7 @@
 //! let table = Table { seeds: vec![0], scenarios: vec![scenario], ..Default::default() };
 //! let report = NetworkReport { table, ..Default::default() };
 //!
-//! // The smallest gap of a scenario is marked.
-//! assert!(terminal::network(&report, Style { colour: false }).contains("1.90 ± 0.00*"));
-//! assert!(html::network_page(&report).contains("<h1>MUSO-S "));
+//! assert_eq!(report.table.scenarios[0].closest(|_| true).unwrap().method, "MUSO-S");
 //! assert!(report.to_json().contains("\"mia\": {\n    \"name\": \"entropy\""));
 //! ```
 
@@ -28,7 +25,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::table::{Metric, PRETRAINED, RETRAIN, ScenarioTable, Table, json};
+use super::json;
+use super::table::{Metric, Table, view};
 use crate::evaluate::Mia;
 
 /// A whole run on networks.
@@ -83,18 +81,6 @@ pub struct AccuracyCurve {
     pub fa: Vec<f64>,
 }
 
-impl AccuracyCurve {
-    /// The accuracies of one metric; none for what is not an accuracy.
-    pub(crate) fn values(&self, metric: Metric) -> &[f64] {
-        match metric {
-            Metric::Ra => &self.ra,
-            Metric::Ta => &self.ta,
-            Metric::Fa => &self.fa,
-            _ => &[],
-        }
-    }
-}
-
 /// How the settings of one method were chosen.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Tuning {
@@ -122,7 +108,7 @@ pub(crate) struct Histogram {
 
 impl Histogram {
     /// Samples beyond `end` count in the last bin; those that are not finite do not count.
-    fn of(samples: &[f64], end: f64) -> Histogram {
+    pub(crate) fn of(samples: &[f64], end: f64) -> Histogram {
         let mut counts = [0_usize; BINS];
         let finite = || samples.iter().copied().filter(|x| x.is_finite());
         for x in finite() {
@@ -134,18 +120,6 @@ impl Histogram {
             shares: counts.iter().map(|&n| 100.0 * n as f64 / total).collect(),
             end,
         }
-    }
-
-    /// Its outline, from the axis up, in steps, and down to the axis again.
-    pub(crate) fn outline(&self) -> Vec<(f64, f64)> {
-        let width = self.end / self.shares.len() as f64;
-        let mut points = vec![(0.0, 0.0)];
-        for (bin, &share) in self.shares.iter().enumerate() {
-            points.push((bin as f64 * width, share));
-            points.push(((bin + 1) as f64 * width, share));
-        }
-        points.push((self.end, 0.0));
-        points
     }
 }
 
@@ -195,17 +169,12 @@ impl NetworkReport {
         table
     }
 
-    /// What stands behind a scenario of the table.
-    pub(crate) fn detail(&self, scenario: &ScenarioTable) -> Option<&Detail> {
-        self.details.iter().find(|d| d.scenario == scenario.name)
-    }
-
     /// The run as pretty-printed JSON: the keys of [`Table::to_json`], and with them `settings`, `mia`, `details` (by
     /// scenario: histograms of the entropies, accuracies by epoch, tuning) and `config`.
     pub fn to_json(&self) -> String {
         let table = self.explained_table();
         json::text(&View {
-            table: json::Table::from(&table),
+            table: view::Table::from(&table),
             mia: MiaView {
                 name: self.mia.name(),
                 explanation: self.mia.explanation(),
@@ -224,7 +193,7 @@ impl NetworkReport {
 #[derive(Serialize)]
 struct View<'a> {
     #[serde(flatten)]
-    table: json::Table<'a>,
+    table: view::Table<'a>,
     mia: MiaView,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     settings: BTreeMap<&'a str, &'a str>,
@@ -332,23 +301,11 @@ impl<'a> From<&'a AccuracyCurve> for CurveView<'a> {
     }
 }
 
-/// The methods to show where there is room for few: the pre-trained model, our own, and the closest of the others.
-pub(crate) fn chosen_methods(scenario: &ScenarioTable, own: fn(&str) -> bool) -> Vec<String> {
-    let mut chosen: Vec<String> = Vec::new();
-    chosen.extend(scenario.row(PRETRAINED).map(|row| row.method.clone()));
-    let methods = scenario.rows.iter().map(|row| &row.method);
-    chosen.extend(methods.filter(|method| own(method)).cloned());
-    let other = scenario.closest(|row| !own(&row.method) && row.method != PRETRAINED);
-    chosen.extend(other.map(|row| row.method.clone()));
-    chosen.retain(|method| method != RETRAIN);
-    chosen
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::report::{NOISE_FLOOR, Row, Stat, sample};
+    use crate::outcome::{NOISE_FLOOR, Row, ScenarioTable, Stat, sample};
 
     #[test]
     fn json_extends_the_documented_shape() {
@@ -414,12 +371,6 @@ mod tests {
         assert!((histogram.shares.iter().sum::<f64>() - 100.0).abs() < 1e-12);
         assert!((histogram.shares[0] - 100.0 / 3.0).abs() < 1e-12);
         assert!((histogram.shares[BINS - 1] - 50.0).abs() < 1e-12);
-        let outline = histogram.outline();
-        assert_eq!(outline.len(), 2 * BINS + 2);
-        assert_eq!(
-            (outline[0], outline[2 * BINS + 1]),
-            ((0.0, 0.0), (1.0, 0.0))
-        );
         assert!(Entropies::default().of_test_rows().is_none());
     }
 
@@ -441,9 +392,6 @@ mod tests {
             .for_each(worse);
         let best = scenario.closest(|_| true).unwrap();
         assert!(!best.method.starts_with("MUSO") && best.method != NOISE_FLOOR);
-        let chosen = chosen_methods(&scenario, |m| m.starts_with("MUSO"));
-        assert_eq!(chosen[..3], ["Pre-trained", "MUSO", "MUSO-S"]);
-        assert_eq!(chosen[3], best.method);
         assert!(ScenarioTable::default().closest(|_| true).is_none());
     }
 }

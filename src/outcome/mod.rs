@@ -1,0 +1,47 @@
+//! What runs found, as plain data for programs: the types that reports are made of, without any rendering.
+//!
+//! The stage after `evaluate`. A pipeline fills these types with numbers that the earlier stages have worked out; each
+//! has a JSON form with a fixed order of keys (`to_json`). What people see (terminal text, HTML, SVG) is made of them
+//! by the `report` stage, which nothing here knows.
+//!
+//! - [`head`] and [`sums`]: a linear head that forgot rows, and sums over rows;
+//! - [`table`] and [`network`]: methods against metrics for linear models and for networks; [`run`]: one network;
+//! - [`paper`]: the published values that stand beside ours;
+//! - [`words`]: phrases that name rows and counts, the same in JSON, on a terminal and on a page.
+//!
+//! ```
+//! use muso::outcome::{Metric, Row, ScenarioTable, Stat, Table, paper};
+//!
+//! let row = Row {
+//!     method: "MUSO".into(),
+//!     values: [(Metric::DeltaW, Stat::of(&[1.2e-14, 0.8e-14]))].into(),
+//!     paper: paper::table1("full-class", "MUSO"),
+//!     ..Default::default()
+//! };
+//! let scenario = ScenarioTable { name: "full-class".into(), rows: vec![row], ..Default::default() };
+//! let table = Table { seeds: vec![0, 1], scenarios: vec![scenario], ..Default::default() };
+//! assert!(table.to_json().contains("\"delta_w\": 1e-14"));
+//! ```
+
+pub mod head;
+mod json;
+pub mod network;
+pub mod paper;
+pub mod run;
+pub mod sums;
+pub mod table;
+pub mod words;
+
+#[cfg(test)]
+pub(crate) mod sample;
+
+pub use head::{
+    Accuracy, Change, Conditioning, HeadReport, Phase, Premise, RowCounts, Verification,
+};
+pub use network::{AccuracyCurve, Detail, Entropies, NetworkReport, Tuning};
+pub use run::RunReport;
+pub use sums::{PartReport, SumsReport};
+pub use table::{
+    ABOUT_NOISE_FLOOR, ABOUT_PRETRAINED, Curve, Metric, NOISE_FLOOR, PRETRAINED, RETRAIN, Row,
+    ScenarioTable, Stat, Table,
+};

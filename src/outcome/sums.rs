@@ -1,0 +1,75 @@
+//! What was summed: the outcome of `muso gram` and `muso merge`.
+//!
+//! ```
+//! use muso::outcome::{RowCounts, SumsReport};
+//!
+//! let report = SumsReport {
+//!     kind: "merge".into(),
+//!     rows: RowCounts { total: 1_000, retained: 990, forgotten: 10 },
+//!     ..Default::default()
+//! };
+//! assert!(report.to_json().starts_with("{\n  \"kind\": \"merge\""));
+//! ```
+
+use serde::Serialize;
+
+use super::head::{Phase, RowCounts};
+use super::json;
+
+/// Consecutive rows of a feature file.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct PartReport {
+    /// Name of the file.
+    pub file: String,
+    /// The first row, counted from 0.
+    pub first: u64,
+    /// The row after the last.
+    pub end: u64,
+    /// How many of them are forgotten.
+    pub forgotten: u64,
+}
+
+/// The whole report.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct SumsReport {
+    /// `gram` or `merge`.
+    pub kind: String,
+    /// The version of this crate.
+    pub version: String,
+    /// The rows in the sums.
+    pub rows: RowCounts,
+    /// D, the bias not counted.
+    pub features: usize,
+    /// Whether a bias counts as one more feature.
+    pub bias: bool,
+    /// C; 0 where the rows have no labels.
+    pub classes: usize,
+    /// The type of the features, such as `f32`; `mixed` where files differ.
+    pub dtype: String,
+    /// Where the rows are from.
+    pub parts: Vec<PartReport>,
+    /// Digest of the sums.
+    pub digest: String,
+    /// What the user should know before relying on the result.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+    /// Wall time by phase.
+    pub phases: Vec<Phase>,
+    /// Wall time of the whole.
+    pub seconds: f64,
+    /// Threads in use.
+    pub threads: usize,
+    /// The device that computed, where it was not the processor.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// Peak resident memory, where the system tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_memory_bytes: Option<u64>,
+}
+
+impl SumsReport {
+    /// Returns the report as pretty-printed JSON with a fixed key order.
+    pub fn to_json(&self) -> String {
+        json::text(self)
+    }
+}
