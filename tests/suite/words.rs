@@ -5,13 +5,8 @@ use std::path::{Path, PathBuf};
 /// Library files whose texts are captions of pages and name whole commands that repeat them.
 const CAPTIONS: [&str; 1] = ["src/pipeline/networks/demo.rs"];
 
-/// Style sheets, and the arguments of processes that a bench starts.
-const NO_MESSAGES: [&str; 4] = [
-    "src/report/html.rs",
-    "src/report/sample.rs",
-    "src/report/svg.rs",
-    "src/bench/head/processes.rs",
-];
+/// The arguments of processes that a bench starts.
+const NO_MESSAGES: [&str; 1] = ["src/bench/head/processes.rs"];
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -62,7 +57,6 @@ fn literals(text: &str) -> Vec<(usize, String)> {
                 let (start, at) = (i + 1, line);
                 i += 1;
                 while i < bytes.len() && bytes[i] != '"' {
-                    line += usize::from(bytes[i] == '\n');
                     i += 1 + usize::from(bytes[i] == '\\');
                 }
                 // An escaped line end was stepped over.
