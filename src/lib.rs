@@ -48,6 +48,7 @@ mod forgetting;
 pub mod gpu;
 pub mod gram;
 pub mod labels;
+mod matrix;
 pub mod methods;
 pub mod outcome;
 pub mod pipeline;

@@ -23,8 +23,11 @@ pub mod checkpoint;
 pub mod classes;
 pub mod digest;
 pub mod forget;
+#[cfg(feature = "datasets")]
 pub mod idx;
+#[cfg(feature = "datasets")]
 pub mod images;
+#[cfg(feature = "datasets")]
 pub mod mnist;
 pub mod output;
 pub mod rows;
@@ -37,6 +40,7 @@ pub use digest::Digest;
 pub use forget::{
     Amount, Forget, ForgetClass, Labelled, Labels, RowList, Selection, Split, TestRows,
 };
+#[cfg(feature = "datasets")]
 pub use mnist::{Digits, digits};
 pub use output::{OutputFile, commit_all};
 pub use rows::FeatureRows;

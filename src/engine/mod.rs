@@ -28,7 +28,6 @@ mod any;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
-mod matrix;
 #[cfg(feature = "nn")]
 mod tensor;
 
@@ -36,7 +35,7 @@ pub use any::{AnyAccumulator, AnyEngine, AnyFactor};
 pub use cpu::{Blocks, CpuEngine, Isa, Peak, Probe};
 #[cfg(feature = "cuda")]
 pub use cuda::CudaEngine;
-pub use matrix::{Dtype, Matrix, Rows, Samples};
+pub use crate::matrix::{Dtype, Matrix, Rows, Samples};
 #[cfg(feature = "nn")]
 pub use tensor::{to_tensor, with_rows};
 

@@ -14,7 +14,7 @@ use cudarc::driver::sys::{self, CUstream};
 
 use super::interop::{self, RawMatrix};
 use super::{Context, Driver, Staging, Stream};
-use crate::engine::Dtype;
+use crate::matrix::Dtype;
 use crate::error::{Error, Result};
 
 const OK: c_int = 0;

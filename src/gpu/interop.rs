@@ -27,7 +27,7 @@ use super::staging::Staging;
 use super::stream::Stream;
 use super::trisolve::{self, INVERSE_COLS, Triangle, inverse_rows};
 use super::{cholesky, gram};
-use crate::engine::Dtype;
+use crate::matrix::Dtype;
 use crate::error::{Error, Result};
 
 /// A matrix in someone's device memory; see the module's contract.

@@ -13,7 +13,7 @@ use half::{bf16, f16};
 
 use super::pool::Block;
 use super::stream::Stream;
-use crate::engine::Dtype;
+use crate::matrix::Dtype;
 use crate::error::{Error, Result};
 
 /// Rows begin at multiples of this many bytes: a full cache line.

@@ -15,7 +15,7 @@ use muso_models::cuda::{Lent, lend};
 use super::context::Context;
 use super::matrix::{Feature, View, ViewMut};
 use super::stream::{Event, Stream};
-use crate::engine::Dtype;
+use crate::matrix::Dtype;
 use crate::error::{Error, Result};
 
 /// A tensor's matrix on the device.

@@ -25,22 +25,29 @@
 
 pub mod head;
 mod json;
+#[cfg(feature = "datasets")]
 pub mod network;
+#[cfg(feature = "datasets")]
 pub mod paper;
+#[cfg(feature = "datasets")]
 pub mod run;
 pub mod sums;
+#[cfg(feature = "datasets")]
 pub mod table;
 pub mod words;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "datasets"))]
 pub(crate) mod sample;
 
 pub use head::{
     Accuracy, Change, Conditioning, HeadReport, Phase, Premise, RowCounts, Verification,
 };
+#[cfg(feature = "datasets")]
 pub use network::{AccuracyCurve, Detail, Entropies, NetworkReport, Tuning};
+#[cfg(feature = "datasets")]
 pub use run::RunReport;
 pub use sums::{PartReport, SumsReport};
+#[cfg(feature = "datasets")]
 pub use table::{
     ABOUT_NOISE_FLOOR, ABOUT_PRETRAINED, Curve, Metric, NOISE_FLOOR, PRETRAINED, RETRAIN, Row,
     ScenarioTable, Stat, Table,

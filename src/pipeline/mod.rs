@@ -12,6 +12,7 @@ pub mod gram;
 pub mod head;
 #[cfg(feature = "nn")]
 pub mod networks;
+#[cfg(feature = "datasets")]
 pub mod table1;
 
 pub use crate::progress::Progress;

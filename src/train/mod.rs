@@ -9,6 +9,7 @@ mod network;
 mod optimizer;
 #[cfg(feature = "nn")]
 mod saved;
+#[cfg(feature = "nn")]
 mod schedule;
 mod sgd;
 
@@ -18,5 +19,6 @@ pub(crate) use network::stream;
 pub use network::{AfterStep, Beside, RowTargets, Session, Step, Watch, cross_entropy, gradients};
 #[cfg(feature = "nn")]
 pub use optimizer::Optimizer;
+#[cfg(feature = "nn")]
 pub use schedule::{Recipe, Rule, Schedule};
 pub use sgd::{Epoch, Observer, Outcome, SgdParams, sgd};

@@ -31,6 +31,7 @@ use super::shown;
 use crate::{Error, Result};
 
 pub use amount::Amount;
+#[cfg(feature = "datasets")]
 pub(in crate::data) use amount::below;
 pub use list::{RowList, parse_ids};
 pub use split::{ForgetClass, Labelled, Labels, Selection, Split, TestRows};

@@ -338,13 +338,13 @@ impl<'a> Rows<'a> {
 
     /// The values behind the batch, of rows that were not picked too.
     #[cfg(any(all(test, feature = "nn"), feature = "cuda"))]
-    pub(super) fn samples(&self) -> Samples<'a> {
+    pub(crate) fn samples(&self) -> Samples<'a> {
         self.values
     }
 
     /// Row `i` as it is stored; `values` are those of [`Self::samples`].
     #[cfg(feature = "cuda")]
-    pub(super) fn copy_row<T: Copy>(&self, values: &[T], i: usize, out: &mut [T]) {
+    pub(crate) fn copy_row<T: Copy>(&self, values: &[T], i: usize, out: &mut [T]) {
         let row = self.picks.map_or(i, |picks| picks[i]);
         out.copy_from_slice(&values[row * self.cols..][..self.cols]);
     }
@@ -436,7 +436,7 @@ impl<'a> Rows<'a> {
     /// # Panics
     /// If the rows are f64, which may not fit.
     #[inline(always)]
-    pub(super) fn single<'b>(&'b self, i: usize, buffer: &'b mut Vec<f32>) -> &'b [f32] {
+    pub(crate) fn single<'b>(&'b self, i: usize, buffer: &'b mut Vec<f32>) -> &'b [f32] {
         let row = self.picks.map_or(i, |picks| picks[i]);
         let range = row * self.cols..(row + 1) * self.cols;
         buffer.resize(self.cols, 0.0);
@@ -458,7 +458,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Row `i` as it is stored.
-    pub(super) fn row_bytes(&self, i: usize) -> &[u8] {
+    pub(crate) fn row_bytes(&self, i: usize) -> &[u8] {
         let row = self.picks.map_or(i, |picks| picks[i]);
         let range = row * self.cols..(row + 1) * self.cols;
         match self.values {
