@@ -2,7 +2,8 @@
 //!
 //! The whole method lives between a network's features and its last layer, so every network here exposes the two
 //! apart: `features()` maps a batch of images to rows, `head()` is the linear layer on top, and `forward()` is one
-//! after the other. This crate knows nothing of unlearning, and nothing of devices but what burn tells it.
+//! after the other. This crate knows nothing of unlearning, and nothing of devices but what burn tells it. A network
+//! that is not here comes in by the trait [`FeatureNet`].
 //!
 //! A [`NetworkConfig`] makes a [`Network`] from a seed; a [`StateDict`] is what a checkpoint holds of one; [`params`]
 //! gives optimisers its weights as flat vectors.
@@ -22,6 +23,7 @@
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod direct;
+pub mod feature_net;
 mod folded;
 mod kernel;
 mod layers;
@@ -35,6 +37,7 @@ mod tape;
 mod vgg;
 
 pub use burn;
+pub use feature_net::{Extractor, FeatureNet, Input};
 pub use folded::Folded;
 pub use network::{Architecture, ConfigError, Network, NetworkConfig};
 pub use norm::{BatchNorm, Mode, Statistics};
