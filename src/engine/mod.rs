@@ -38,7 +38,7 @@ pub use cpu::{CpuEngine, Isa, Peak, Probe};
 pub use cuda::CudaEngine;
 pub use matrix::{Dtype, Matrix, Rows, Samples};
 #[cfg(feature = "nn")]
-pub use tensor::{to_tensor, with_rows};
+pub use tensor::{head_matrix, to_tensor, with_rows};
 
 #[cfg(feature = "nn")]
 use muso_models::burn::tensor::Tensor;

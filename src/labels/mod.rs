@@ -22,9 +22,13 @@
 //! ```
 
 mod leverage;
+mod network;
 mod target;
 
 pub use leverage::{column_select, leverage_scores};
+#[cfg(feature = "nn")]
+pub(crate) use network::relative_to;
+pub use network::{label_weights, network_labels};
 pub use target::{TargetForm, TargetParams};
 #[cfg(feature = "nn")]
 pub(crate) use target::{argmax, entropy_of, softmax};
