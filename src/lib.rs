@@ -57,6 +57,7 @@ pub mod pipeline;
 pub mod progress;
 pub mod report;
 pub mod scheduler;
+mod softmax;
 pub mod solve;
 pub mod train;
 

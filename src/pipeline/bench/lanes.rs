@@ -17,7 +17,7 @@ use crate::data::images::{ClassNames, ImageSet, Kind, Normalisation, open};
 use crate::data::mnist::{PIXEL_MEAN, PIXEL_STD};
 use crate::engine::{Engine, Sums, SumsSpec, Targets};
 use crate::error::{Error, Result};
-use crate::features::Feed;
+use crate::features::{Feed, Images};
 use crate::gram::{Gram, GramBuilder, Route};
 use crate::pipeline::networks::Workplace;
 use crate::progress::{Progress, check};
@@ -169,8 +169,7 @@ pub fn run(
     let width = network.features();
     let network = network.init(0, &place.device)?;
     let mut feed = Feed {
-        set,
-        normalisation,
+        data: Images { set, normalisation },
         device: place.device.clone(),
         scheduler: Scheduler::in_place(),
     };

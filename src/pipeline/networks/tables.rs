@@ -9,7 +9,7 @@ use super::compare::{Compared, Setting, run};
 use super::config::{Config, Data, Forget, Net};
 use crate::data::images::{Augment, Kind};
 use crate::error::{Error, Result};
-use crate::methods::networks::{Method, Muso, Sampling};
+use crate::methods::networks::{Muso, Sampling, Settings};
 use crate::progress::Progress;
 use crate::train::{Recipe, Rule, Schedule};
 
