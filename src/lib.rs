@@ -56,6 +56,7 @@ pub mod progress;
 #[cfg(feature = "report")]
 pub mod report;
 pub mod scheduler;
+mod softmax;
 pub mod solve;
 pub mod train;
 

@@ -62,6 +62,7 @@
 mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+pub mod feature_net;
 mod layers;
 mod network;
 mod norm;
@@ -75,6 +76,7 @@ mod vgg;
 pub use burn;
 pub use cpu::infer::Folded;
 pub use cpu::train::Tape;
+pub use feature_net::{Extractor, FeatureNet, Input};
 pub use network::{Architecture, ConfigError, Network, NetworkConfig};
 pub use norm::{BatchNorm, Mode, Statistics};
 pub use resnet::ResNet;

@@ -90,6 +90,21 @@ pub fn gradients<M: Module>(module: &M, gradients: &Gradients) -> Vec<Tensor<1>>
     .found
 }
 
+struct Frozen(Vec<bool>);
+
+impl Each for Frozen {
+    fn see<const D: usize>(&mut self, tensor: Tensor<D>, buffer: bool) {
+        if !buffer {
+            self.0.push(!tensor.is_require_grad());
+        }
+    }
+}
+
+/// Tells for each vector of [`weights`] whether the module, which is on the differentiating device, has it frozen.
+pub fn frozen<M: Module>(module: &M) -> Vec<bool> {
+    visit(module, Frozen(Vec::new())).0
+}
+
 struct Replace {
     path: Vec<String>,
     buffers: bool,

@@ -11,7 +11,7 @@ use muso::data::digits;
 use muso::data::images::{ClassNames, ImageSet, Kind, Normalisation, open};
 use muso::data::mnist::{PIXEL_MEAN, PIXEL_STD};
 use muso::engine::{Engine, Sums, SumsSpec, Targets};
-use muso::features::Feed;
+use muso::features::{Feed, Images};
 use muso::gram::{Gram, GramBuilder, Route};
 use muso::pipeline::networks::Workplace;
 use muso::progress::{Progress, check};
@@ -162,8 +162,7 @@ pub(crate) fn run(
     let width = network.features();
     let network = network.init(0, &place.device)?;
     let mut feed = Feed {
-        set,
-        normalisation,
+        data: Images { set, normalisation },
         device: place.device.clone(),
         scheduler: Scheduler::in_place(),
     };

@@ -31,13 +31,13 @@ mod cuda;
 #[cfg(feature = "nn")]
 mod tensor;
 
+pub use crate::matrix::{Dtype, Matrix, Rows, Samples};
 pub use any::{AnyAccumulator, AnyEngine, AnyFactor};
 pub use cpu::{Blocks, CpuEngine, Isa, Peak, Probe};
 #[cfg(feature = "cuda")]
 pub use cuda::CudaEngine;
-pub use crate::matrix::{Dtype, Matrix, Rows, Samples};
 #[cfg(feature = "nn")]
-pub use tensor::{to_tensor, with_rows};
+pub use tensor::{head_matrix, to_tensor, with_rows};
 
 #[cfg(feature = "nn")]
 use muso_models::burn::tensor::Tensor;

@@ -6,6 +6,7 @@
 
 use muso_models::burn::backend::Flex;
 use muso_models::burn::backend::flex::FlexTensor;
+use muso_models::burn::nn::Linear;
 use muso_models::burn::tensor::{DType, Device, Tensor, TensorData, bf16, f16};
 
 use super::{Matrix, Rows};
@@ -55,6 +56,29 @@ pub fn to_tensor(matrix: &Matrix, device: &Device) -> Tensor<2> {
     let values: Vec<f32> = matrix.as_slice().iter().map(|&x| x as f32).collect();
     let shape = [matrix.rows(), matrix.cols()];
     Tensor::from_data(TensorData::new(values, shape), device)
+}
+
+/// Copies a linear layer into weights as the engines have them: (D+1)×C in f64, the bias, or zeros, in the last row.
+///
+/// ```
+/// use muso::engine::head_matrix;
+/// use muso::models::burn::nn::LinearConfig;
+/// use muso::models::burn::tensor::Device;
+/// let head = LinearConfig::new(4, 3).init(&Device::flex());
+/// assert_eq!(head_matrix(&head).rows(), 5);
+/// ```
+///
+/// # Panics
+/// If the layer's values are not of a floating type.
+pub fn head_matrix(head: &Linear) -> Matrix {
+    let [width, classes] = head.weight.dims();
+    let values = |data: TensorData| -> Vec<f64> { data.iter::<f64>().collect() };
+    let mut weights = values(head.weight.val().into_data());
+    match &head.bias {
+        Some(bias) => weights.extend(values(bias.val().into_data())),
+        None => weights.extend(std::iter::repeat_n(0.0, classes)),
+    }
+    Matrix::from_vec(width + 1, classes, weights)
 }
 
 fn unusable(found: &str) -> Error {

@@ -15,6 +15,7 @@
 //! ```
 
 use crate::error::{Error, Result};
+use crate::softmax::{Softmax, argmax};
 
 /// Logits of rows, with the labels of the same rows.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,53 +26,27 @@ pub struct Outputs {
     labels: Vec<usize>,
 }
 
-/// A row's softmax in a form that does not round: p_j = e^(z_j − max) / (1 + rest).
-struct Softmax<'a> {
-    logits: &'a [f32],
-    max: f64,
-    /// ε: what the other classes weigh against the largest.
-    rest: f64,
-}
-
-impl<'a> Softmax<'a> {
-    fn of(logits: &'a [f32]) -> Self {
-        let top = argmax(logits);
-        let max = f64::from(logits[top]);
-        Self {
-            logits,
-            max,
-            rest: sum_exp(logits, top, max),
-        }
-    }
-
-    /// −ln p_j ≥ 0, finite for finite logits.
-    fn surprise(&self, class: usize) -> f64 {
-        (self.max - f64::from(self.logits[class])) + self.rest.ln_1p()
-    }
-
-    fn probability(&self, class: usize) -> f64 {
-        (-self.surprise(class)).exp()
-    }
-}
-
-/// The first of the largest.
-fn argmax(logits: &[f32]) -> usize {
-    (0..logits.len())
-        .reduce(|a, b| pick(logits, a, b))
-        .unwrap_or(0)
-}
-
-fn pick(logits: &[f32], a: usize, b: usize) -> usize {
-    if logits[b] > logits[a] { b } else { a }
-}
-
-/// Σ_{j ≠ skip} e^(z_j − base).
-fn sum_exp(logits: &[f32], skip: usize, base: f64) -> f64 {
-    let others = logits.iter().enumerate().filter(|(j, _)| *j != skip);
-    others.map(|(_, &z)| (f64::from(z) - base).exp()).sum()
-}
-
 impl Outputs {
+    /// Asks a network of any kind about `rows` of a feed.
+    ///
+    /// # Errors
+    /// Those of the pass, and if a logit is not finite or a label not a class.
+    #[cfg(feature = "nn")]
+    pub fn of<N, B>(
+        feed: &crate::features::Feed<B>,
+        network: &N,
+        rows: &[usize],
+        progress: &mut dyn crate::progress::Progress,
+    ) -> Result<Self>
+    where
+        N: muso_models::FeatureNet,
+        B: crate::features::Batches<Input = N::Input>,
+    {
+        let logits = feed.logits(network, rows, None, progress)?;
+        let classes = network.head().weight.dims()[1];
+        Self::new(logits, classes, &feed.labels(rows))
+    }
+
     /// `logits` row after row, `classes` of them each, and one label a row in `0..classes`.
     pub fn new(logits: Vec<f32>, classes: usize, labels: &[i64]) -> Result<Self> {
         if classes == 0 || logits.len() != classes * labels.len() {

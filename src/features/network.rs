@@ -1,23 +1,22 @@
-//! Networks as feature extractors: images in, feature rows and logits out.
+//! Networks as feature extractors: batches of inputs in, feature rows and logits out.
 //!
 //! Extraction is always in evaluation mode and never changes the network: normalisation layers that adapt while
 //! features are read would make every row depend on its neighbours in the batch.
 
-use std::sync::Arc;
+use muso_models::burn::tensor::{Device, Tensor};
+use muso_models::{Extractor, FeatureNet};
 
-use muso_models::burn::tensor::{Device, Tensor, TensorData};
-use muso_models::{Folded, Network};
-
-use crate::data::images::{Augment, Batch, ImageSet, Loader, LoaderOptions, Normalisation};
+use super::batches::{Batch, Batches, Images, Order};
 use crate::engine::Rows;
 use crate::error::Result;
 use crate::progress::{Progress, check};
 use crate::scheduler::{Lane, Scheduler};
+use crate::softmax::argmax;
 
 /// Rows a pass on the processor when nothing is trained: few enough for what is computed to stay in the caches.
 const BATCH: usize = 250;
-/// Pixels of a batch on other devices: enough that kernels take longer than to launch.
-const DEVICE_PIXELS: usize = 1 << 21;
+/// Numbers of a batch on other devices: enough that kernels take longer than to launch.
+const DEVICE_VALUES: usize = 1 << 21;
 /// The row blocks that their sums are made of: batches of whole ones are summed in place.
 const DEVICE_BLOCK: usize = 512;
 
@@ -25,21 +24,16 @@ const DEVICE_BLOCK: usize = 512;
 /// do; those of the other chain's batch fill the gap.
 const CHAINS: usize = 2;
 
-/// Where images come from, how they are scaled and where they go.
+/// Where rows come from and where they go.
 #[derive(Clone, Debug)]
-pub struct Feed {
-    /// The images.
-    pub set: ImageSet,
-    /// Their scaling.
-    pub normalisation: Normalisation,
-    /// The device that they go to.
+pub struct Feed<B: Batches = Images> {
+    /// The rows, with their labels and inputs.
+    pub data: B,
+    /// The device that the inputs go to.
     pub device: Device,
-    /// Which lanes decode them, and take them through a network.
+    /// Which lanes load them, and take them through a network.
     pub scheduler: Scheduler,
 }
-
-/// What is done to images before a network sees them.
-pub type Change = fn(Tensor<4>) -> Tensor<4>;
 
 /// What a network makes of a batch, on its device.
 #[derive(Clone, Debug)]
@@ -107,66 +101,66 @@ impl Extracted {
 
     /// The class of the largest logit of each row, the first where several are equal.
     pub fn predictions(&self) -> Vec<i64> {
-        let largest = |row: &[f32]| {
-            let best = (1..row.len()).fold(0, |best, c| if row[c] > row[best] { c } else { best });
-            best as i64
-        };
         self.logits
             .chunks(self.classes.max(1))
-            .map(largest)
+            .map(|row| argmax(row) as i64)
             .collect()
     }
 }
 
-impl Feed {
-    /// Batches of `rows` in the order given. The first `skip` batches are left out, and the others are as if they were not.
-    pub fn batches(
-        &self,
-        rows: Vec<usize>,
-        batch: usize,
-        augment: Option<Augment>,
-        seed: u64,
-        skip: usize,
-    ) -> Result<Lane<Batch>> {
-        let options = LoaderOptions {
-            augment,
-            seed,
-            ..LoaderOptions::new(batch, self.normalisation.clone())
-        };
-        let loader = Loader::new(&self.set, rows, options)?;
-        self.scheduler.lane("decode", loader.skip(skip))
+impl<B: Batches> Feed<B> {
+    /// Feeds rows to a device, with lanes that load ahead.
+    pub fn new(data: B, device: &Device) -> Self {
+        Self {
+            data,
+            device: device.clone(),
+            scheduler: Scheduler::default(),
+        }
     }
 
-    /// A batch on the device, [N, channels, height, width]. Its number is for the trace.
+    /// Returns the labels of `rows`.
+    pub fn labels(&self, rows: &[usize]) -> Vec<i64> {
+        rows.iter().map(|&row| self.data.labels()[row]).collect()
+    }
+
+    /// Loads batches ahead of their use.
+    ///
+    /// # Errors
+    /// Those of [`Batches::load`].
+    pub fn batches(&self, order: Order) -> Result<Lane<Batch<B::Input>>> {
+        let batches = self.data.load(order, &self.device)?;
+        self.scheduler.lane("decode", batches)
+    }
+
+    /// Puts a batch on the device, and returns its rows, their labels and the inputs. Its number is for the trace.
     ///
     /// # Errors
     /// If copying it panics.
-    pub fn upload(&self, batch: &mut Batch, number: u64) -> Result<Tensor<4>> {
+    pub fn upload(
+        &self,
+        batch: Batch<B::Input>,
+        number: u64,
+    ) -> Result<(Vec<usize>, Vec<i64>, B::Input)> {
         // A processor has nothing to copy.
         if self.device == Device::flex() {
-            return Ok(self.send(batch));
+            return Ok(batch.into_parts(&self.device));
         }
-        self.scheduler.step("copy", number, || Ok(self.send(batch)))
+        self.scheduler
+            .step("copy", number, || Ok(batch.into_parts(&self.device)))
     }
 
-    fn send(&self, batch: &mut Batch) -> Tensor<4> {
-        let images = std::mem::take(&mut batch.images);
-        Tensor::from_data(TensorData::new(images, batch.shape), &self.device)
-    }
-
-    /// The labels of `rows`.
-    pub fn labels(&self, rows: &[usize]) -> Vec<i64> {
-        rows.iter().map(|&row| self.set.labels()[row]).collect()
-    }
-
-    /// Takes `rows` through a network batch by batch, ahead of who takes the features. They stay on the device.
-    pub fn pass(
+    /// Takes `rows`, or a variant of them, through a network batch by batch, ahead of who takes the features. They stay on
+    /// the device.
+    ///
+    /// # Errors
+    /// If a row does not exist or there is no thread to be had.
+    pub fn pass<N: FeatureNet<Input = B::Input>>(
         &self,
-        network: &Network,
+        network: &N,
         rows: &[usize],
-        change: Option<Change>,
+        variant: Option<usize>,
     ) -> Result<Passing> {
-        let network = Arc::new(network.folded());
+        let network = network.extractor();
         let here = self.device == Device::flex();
         let batch = if here { BATCH } else { self.device_batch() };
         let chains = if here && self.scheduler.depth > 0 {
@@ -176,12 +170,8 @@ impl Feed {
         };
         let chain = |number: usize| {
             let batches = rows.chunks(batch).skip(number).step_by(chains);
-            self.chain(
-                &network,
-                batches.collect::<Vec<_>>().concat(),
-                batch,
-                change,
-            )
+            let order = Order::new(batches.collect::<Vec<_>>().concat(), batch);
+            self.chain(&network, order, variant)
         };
         Ok(Passing {
             chains: (0..chains).map(chain).collect::<Result<_>>()?,
@@ -189,88 +179,105 @@ impl Feed {
         })
     }
 
-    /// One chain of lanes from images to features.
+    /// One chain of lanes from inputs to features.
     fn chain(
         &self,
-        network: &Arc<Folded>,
-        rows: Vec<usize>,
-        batch: usize,
-        change: Option<Change>,
+        network: &Extractor<B::Input>,
+        order: Order,
+        variant: Option<usize>,
     ) -> Result<Lane<Passed>> {
-        let (feed, network) = (self.clone(), network.clone());
-        let forward = move |batch: Batch, images: Tensor<4>| {
-            let images = match change {
-                Some(change) => change(images),
-                None => images,
+        let (data, network) = (self.data.clone(), network.clone());
+        let forward = move |(rows, labels, input): (Vec<usize>, Vec<i64>, B::Input)| {
+            let input = match variant {
+                Some(number) => data.variant(input, number),
+                None => input,
             };
-            let features = network.features(images);
+            let features = network.features(input);
             Ok(Passed {
                 logits: network.head().forward(features.clone()),
                 features,
-                rows: batch.rows,
-                labels: batch.labels,
+                rows,
+                labels,
             })
         };
-        let batches = self.batches(rows, batch, None, 0, 0)?;
+        let batches = self.batches(order)?;
+        let device = self.device.clone();
         if self.device == Device::flex() {
             // Nothing is copied, and there is nothing to overlap.
-            return self
-                .scheduler
-                .through("features", batches, move |_, mut batch| {
-                    let images = feed.send(&mut batch);
-                    forward(batch, images)
-                });
+            let pass = move |_, batch: Batch<B::Input>| forward(batch.into_parts(&device));
+            return self.scheduler.through("features", batches, pass);
         }
-        let sent = self
-            .scheduler
-            .through("copy", batches, move |_, mut batch| {
-                let images = feed.send(&mut batch);
-                Ok((batch, images))
-            })?;
-        let pass = move |_, (batch, images)| forward(batch, images);
-        self.scheduler.through("features", sent, pass)
+        let send = move |_, batch: Batch<B::Input>| Ok(batch.into_parts(&device));
+        let sent = self.scheduler.through("copy", batches, send)?;
+        self.scheduler
+            .through("features", sent, move |_, parts| forward(parts))
     }
 
     /// Rows of a pass on a device with memory of its own.
     fn device_batch(&self) -> usize {
-        let rows = DEVICE_PIXELS / self.set.shape().iter().product::<usize>().max(1);
+        let rows = DEVICE_VALUES / self.data.row_size().max(1);
         match rows / DEVICE_BLOCK {
             0 => rows.max(DEVICE_BLOCK / 8),
             blocks => blocks.min(8) * DEVICE_BLOCK,
         }
     }
 
-    /// Features and logits of `rows`, on the host.
-    pub fn extract(
+    /// Collects features and logits of `rows` on the host.
+    ///
+    /// # Errors
+    /// Those of [`pass`](Self::pass), and [`Error::Interrupted`](crate::Error::Interrupted) if `progress` asks to stop.
+    pub fn extract<N: FeatureNet<Input = B::Input>>(
         &self,
-        network: &Network,
+        network: &N,
         rows: &[usize],
-        progress: &mut dyn Progress,
-    ) -> Result<Extracted> {
-        self.extract_changed(network, rows, None, progress)
-    }
-
-    /// Features and logits of `rows` after `change` has had its way with the images.
-    pub fn extract_changed(
-        &self,
-        network: &Network,
-        rows: &[usize],
-        change: Option<Change>,
         progress: &mut dyn Progress,
     ) -> Result<Extracted> {
         let mut out = Extracted::default();
-        let mut done = 0;
-        for passed in self.pass(network, rows, change)? {
+        self.each(network, rows, None, progress, |passed| {
             let Passed {
-                rows: batch,
-                features,
-                logits,
-                ..
-            } = passed?;
-            done += batch.len();
+                features, logits, ..
+            } = passed;
             (out.width, out.classes) = (features.dims()[1], logits.dims()[1]);
             out.features.extend(host(features));
             out.logits.extend(host(logits));
+            Ok(())
+        })?;
+        Ok(out)
+    }
+
+    /// Collects the logits of `rows`, or of a variant of them, on the host: N×C, row-major. The features are not kept.
+    ///
+    /// # Errors
+    /// As [`extract`](Self::extract).
+    pub fn logits<N: FeatureNet<Input = B::Input>>(
+        &self,
+        network: &N,
+        rows: &[usize],
+        variant: Option<usize>,
+        progress: &mut dyn Progress,
+    ) -> Result<Vec<f32>> {
+        let mut out = Vec::new();
+        self.each(network, rows, variant, progress, |passed| {
+            out.extend(host(passed.logits));
+            Ok(())
+        })?;
+        Ok(out)
+    }
+
+    /// Calls `work` with each batch that has passed through a network.
+    pub(crate) fn each<N: FeatureNet<Input = B::Input>>(
+        &self,
+        network: &N,
+        rows: &[usize],
+        variant: Option<usize>,
+        progress: &mut dyn Progress,
+        mut work: impl FnMut(Passed) -> Result<()>,
+    ) -> Result<()> {
+        let mut done = 0;
+        for passed in self.pass(network, rows, variant)? {
+            let passed = passed?;
+            done += passed.rows.len();
+            work(passed)?;
             check(
                 progress,
                 "extracting features",
@@ -278,27 +285,8 @@ impl Feed {
                 rows.len() as u64,
             )?;
         }
-        Ok(out)
+        Ok(())
     }
-}
-
-/// Images moved by one pixel in each of the four directions; what comes in at an edge repeats it.
-pub const SHIFTS: [Change; 4] = [
-    |images| shifted(images, 2, true),
-    |images| shifted(images, 2, false),
-    |images| shifted(images, 3, true),
-    |images| shifted(images, 3, false),
-];
-
-fn shifted(images: Tensor<4>, along: usize, forward: bool) -> Tensor<4> {
-    let side = images.dims()[along];
-    let part = |start: usize, length: usize| images.clone().narrow(along, start, length);
-    let pieces = if forward {
-        vec![part(0, 1), part(0, side - 1)]
-    } else {
-        vec![part(1, side - 1), part(side - 1, 1)]
-    };
-    Tensor::cat(pieces, along)
 }
 
 /// A tensor's values on the host, row-major.

@@ -14,8 +14,8 @@ use cudarc::driver::sys::{self, CUstream};
 
 use super::interop::{self, RawMatrix};
 use super::{Context, Driver, Staging, Stream};
-use crate::matrix::Dtype;
 use crate::error::{Error, Result};
+use crate::matrix::Dtype;
 
 const OK: c_int = 0;
 const BAD_ARGUMENT: c_int = 1;

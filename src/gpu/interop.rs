@@ -27,8 +27,8 @@ use super::staging::Staging;
 use super::stream::Stream;
 use super::trisolve::{self, INVERSE_COLS, Triangle, inverse_rows};
 use super::{cholesky, gram};
-use crate::matrix::Dtype;
 use crate::error::{Error, Result};
+use crate::matrix::Dtype;
 
 /// A matrix in someone's device memory; see the module's contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

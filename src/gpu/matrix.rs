@@ -13,8 +13,8 @@ use half::{bf16, f16};
 
 use super::pool::Block;
 use super::stream::Stream;
-use crate::matrix::Dtype;
 use crate::error::{Error, Result};
+use crate::matrix::Dtype;
 
 /// Rows begin at multiples of this many bytes: a full cache line.
 pub const ROW_ALIGN: usize = 128;

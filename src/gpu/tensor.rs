@@ -15,8 +15,8 @@ use muso_models::cuda::{Lent, lend};
 use super::context::Context;
 use super::matrix::{Feature, View, ViewMut};
 use super::stream::{Event, Stream};
-use crate::matrix::Dtype;
 use crate::error::{Error, Result};
+use crate::matrix::Dtype;
 
 /// A tensor's matrix on the device.
 #[derive(Debug)]

@@ -3,8 +3,8 @@
 //! For the linear model the labels that make the forgotten rows' training signal vanish are ỹ_u = Z_u W* with
 //! W* = w_init + Π_r (w_p − w_init) (paper, Corollary 1); in the over-parameterised regime W* *is* the retrained
 //! model. [`Projector`] applies Π_r without ever forming it; [`leverage_scores`] and [`column_select`] pick rows
-//! that span the retained features. [`TargetForm`] is the same lemma for networks, where the premise of the first form
-//! fails: it fits the retained labels themselves.
+//! that span the retained features. [`network_labels`] is the paper's form for networks. [`TargetForm`] is the same lemma
+//! where the premise of the first form fails, which is in every network: it fits the retained labels themselves.
 //!
 //! ```
 //! use muso::engine::{CpuEngine, Matrix};
@@ -22,12 +22,14 @@
 //! ```
 
 mod leverage;
+mod network;
 mod target;
 
 pub use leverage::{column_select, leverage_scores};
-pub use target::{TargetForm, TargetParams};
 #[cfg(feature = "nn")]
-pub(crate) use target::{argmax, entropy_of, softmax};
+pub(crate) use network::relative_to;
+pub use network::{label_weights, network_labels};
+pub use target::{TargetFit, TargetForm, TargetModel, TargetParams};
 
 use crate::engine::{Engine, Matrix};
 use crate::error::Result;

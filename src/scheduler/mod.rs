@@ -3,7 +3,8 @@
 //! The work of an iteration is a short graph: decode → copy → features → sums and labels → train step. Each arrow may be
 //! a [`Lane`]: an iterator whose items are made ahead of time by a thread of its own, at most so many of them. A lane
 //! takes from the lane before it, so a graph is a chain of iterators; dropping its end stops all of it, and an error in
-//! any lane comes out at the end, in place of the items that would have followed. Nothing here knows what the work is.
+//! any lane comes out at the end, in place of the items that would have followed. Lanes do not know what the work is; the
+//! one thing here that does is `LabelUpdates`, the overlap of label updates with training.
 //!
 //! Lanes do not change what is computed, nor in which order: every lane has one thread and hands its items on in the order
 //! in which it took them. What a lane computes with many threads (features, sums) it does in the pool that all share, so
@@ -27,6 +28,8 @@
 
 mod lane;
 mod trace;
+#[cfg(feature = "nn")]
+pub mod updates;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -35,6 +38,8 @@ use std::time::Duration;
 
 pub use lane::Lane;
 pub use trace::{LaneUse, Span, Summary, Trace};
+#[cfg(feature = "nn")]
+pub use updates::{FeatureRows, LabelUpdates};
 
 use crate::error::{Error, Result};
 

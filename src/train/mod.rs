@@ -14,9 +14,9 @@ mod schedule;
 mod sgd;
 
 #[cfg(feature = "nn")]
-pub(crate) use network::stream;
+pub use network::{AfterStep, Beside, Loss, RowTargets, Session, Step, Watch, cross_entropy};
 #[cfg(feature = "nn")]
-pub use network::{AfterStep, Beside, RowTargets, Session, Step, Watch, cross_entropy, gradients};
+pub(crate) use network::{differentiate, stream};
 #[cfg(feature = "nn")]
 pub use optimizer::Optimizer;
 #[cfg(feature = "nn")]

@@ -9,13 +9,13 @@ use std::collections::HashMap;
 
 use muso_models::burn::tensor::activation::log_softmax;
 use muso_models::burn::tensor::{Device, Tensor, TensorData};
-use muso_models::{Mode, Network, Statistics, Tape, params};
+use muso_models::{FeatureNet, Mode, Network, Statistics, Tape, params};
 
 use super::optimizer::Optimizer;
 use super::schedule::Recipe;
-use crate::data::images::{Batch, shuffled};
+use crate::data::images::shuffled;
 use crate::error::{Error, Result};
-use crate::features::Feed;
+use crate::features::{Batches, Feed, Order};
 use crate::progress::Progress;
 
 /// Mixes a place in the run into a seed, so that each place has its own stream.
@@ -28,7 +28,7 @@ pub(crate) fn stream(seed: u64, place: u64) -> u64 {
 }
 
 /// Hears how far a session is and sees it after every epoch.
-pub trait Watch {
+pub trait Watch<N: FeatureNet = Network> {
     /// So many rows of all that the run will see are behind it. Returning false asks the run to stop.
     fn rows(&mut self, _done: u64, _total: u64) -> bool {
         true
@@ -39,59 +39,62 @@ pub trait Watch {
         true
     }
 
-    /// A step is about to be done on this batch. An error ends the run.
-    fn before_step(&mut self, _batch: &Batch) -> Result<()> {
+    /// A step is about to be done on these rows. An error ends the run.
+    fn before_step(&mut self, _rows: &[usize]) -> Result<()> {
         Ok(())
     }
 
     /// An epoch is done. An error ends the run.
-    fn epoch(&mut self, _session: &Session) -> Result<()> {
+    fn epoch(&mut self, _session: &Session<N>) -> Result<()> {
         Ok(())
     }
 }
 
-impl Watch for () {}
+impl<N: FeatureNet> Watch<N> for () {}
 
 /// Lets a [`Watch`] hear of work that is not training.
-pub struct Beside<'a>(pub &'a mut dyn Watch);
+pub struct Beside<'a, N: FeatureNet = Network>(pub &'a mut dyn Watch<N>);
 
-impl Progress for Beside<'_> {
+impl<N: FeatureNet> Progress for Beside<'_, N> {
     fn at(&mut self, phase: &str, done: u64, total: u64) -> bool {
         self.0.other(phase, done, total)
     }
 }
 
-/// What a step looks at: the network to differentiate, the batch's images and rows, and the mode of its pass.
-pub struct Step<'a> {
-    /// On the differentiating device.
-    pub network: &'a Network,
-    /// On the plain device.
-    pub images: Tensor<4>,
-    /// Which rows the images are.
-    pub batch: &'a Batch,
-    /// Of the pass over the batch's images.
+/// What a step looks at: the network to differentiate, the batch's rows and inputs, and the mode of its pass.
+pub struct Step<'a, N: FeatureNet = Network> {
+    /// The network, on the differentiating device.
+    pub network: &'a N,
+    /// The inputs, on the plain device.
+    pub input: N::Input,
+    /// The rows that they are of.
+    pub rows: &'a [usize],
+    /// The mode of the pass over the batch.
     pub mode: Mode<'a>,
     /// Where passes are noted for the way back.
     tape: &'a Tape,
 }
 
-impl Step<'_> {
-    /// The network's logits of the batch.
+impl<N: FeatureNet> Step<'_, N> {
+    /// Computes the network's logits of the batch.
     pub fn logits(&self) -> Tensor<2> {
-        self.logits_of(self.images.clone(), self.mode)
+        self.logits_of(self.input.clone(), self.mode)
     }
 
-    /// The network's logits of other images.
-    pub fn logits_of(&self, images: Tensor<4>, mode: Mode<'_>) -> Tensor<2> {
-        self.network.forward_on(images, mode, self.tape)
+    /// Computes the network's logits of other inputs.
+    pub fn logits_of(&self, input: N::Input, mode: Mode<'_>) -> Tensor<2> {
+        self.network.training_logits(input, mode, self.tape)
     }
 }
 
+/// The loss of a batch as a function of what a [`Step`] looks at.
+pub type Loss<'a, N = Network> = dyn FnMut(&Step<'_, N>) -> Tensor<1> + 'a;
+
 /// A training run in progress.
 #[derive(Clone, Debug)]
-pub struct Session {
+pub struct Session<N: FeatureNet = Network> {
     /// The network as it is now.
-    pub network: Network,
+    pub network: N,
     /// The state of the rule.
     pub optimizer: Optimizer,
     /// How it is trained.
@@ -110,9 +113,9 @@ pub struct Session {
     pub loss: f64,
 }
 
-impl Session {
+impl<N: FeatureNet> Session<N> {
     /// Before its first step.
-    pub fn new(network: Network, recipe: Recipe, seed: u64) -> Self {
+    pub fn new(network: N, recipe: Recipe, seed: u64) -> Self {
         Self {
             network,
             optimizer: Optimizer::new(&recipe),
@@ -133,14 +136,14 @@ impl Session {
 
     /// Does the rest of the current epoch, or `limit` steps of it if that is less. `loss` gives the mean loss of a
     /// batch; `after` may change the new weights.
-    pub fn advance(
+    pub fn advance<B: Batches<Input = N::Input>>(
         &mut self,
-        feed: &Feed,
+        feed: &Feed<B>,
         rows: &[usize],
         limit: Option<usize>,
-        loss: &mut dyn FnMut(&Step<'_>) -> Tensor<1>,
+        loss: &mut Loss<'_, N>,
         after: Option<&mut AfterStep<'_>>,
-        watch: &mut dyn Watch,
+        watch: &mut dyn Watch<N>,
     ) -> Result<()> {
         let steps = rows.len().div_ceil(self.recipe.batch);
         let outcome = self.descend(feed, rows, limit, loss, after, watch);
@@ -167,46 +170,52 @@ impl Session {
     }
 
     /// The steps of [`Session::advance`]. Some of their losses may be unread when it ends.
-    fn descend(
+    fn descend<B: Batches<Input = N::Input>>(
         &mut self,
-        feed: &Feed,
+        feed: &Feed<B>,
         rows: &[usize],
         limit: Option<usize>,
-        loss: &mut dyn FnMut(&Step<'_>) -> Tensor<1>,
+        loss: &mut Loss<'_, N>,
         mut after: Option<&mut AfterStep<'_>>,
-        watch: &mut dyn Watch,
+        watch: &mut dyn Watch<N>,
     ) -> Result<()> {
         let batch = self.recipe.batch;
         let steps = rows.len().div_ceil(batch);
         let seed = stream(self.seed, self.epoch as u64);
-        let order = shuffled(rows, seed);
+        let order = Order {
+            augment: self.recipe.augment,
+            seed: stream(seed, 1),
+            skip: self.step,
+            ..Order::new(shuffled(rows, seed), batch)
+        };
         let last = limit.map_or(steps, |limit| steps.min(self.step + limit));
         // One for all steps: it keeps its buffers.
         let tape = Tape::default();
-        let augment = self.recipe.augment;
-        for item in feed.batches(order, batch, augment, stream(seed, 1), self.step)? {
-            let mut item = item?;
+        for item in feed.batches(order)? {
+            let item = item?;
             if self.step == last {
                 break;
             }
-            watch.before_step(&item)?;
+            watch.before_step(&item.rows)?;
             let number = (self.epoch * steps + self.step) as u64;
             let value = feed.scheduler.step("train", number, || {
-                let images = feed.upload(&mut item, number)?;
-                let (value, gradients, statistics) =
-                    gradients(&self.network, images, &item, &mut *loss, true, &tape);
+                let (rows, _, input) = feed.upload(item, number)?;
+                let found = differentiate(&self.network, input, &rows, &mut *loss, true, &tape);
                 let rate = self
                     .recipe
                     .rate(self.epoch as f64 + self.step as f64 / steps as f64);
-                let mut weights =
-                    self.optimizer
-                        .step(params::weights(&self.network), gradients, rate);
+                let old = params::weights(&self.network);
+                let mut weights = self.optimizer.step(old.clone(), found.gradients, rate);
+                // Neither decay nor momentum moves what the module has frozen.
+                let frozen = params::frozen(&found.student).into_iter();
+                for ((weight, old), _) in weights.iter_mut().zip(old).zip(frozen).filter(|x| x.1) {
+                    *weight = old;
+                }
                 if let Some(after) = after.as_mut() {
                     weights = after(&mut self.optimizer, weights);
                 }
-                let network = params::with_weights(self.network.clone(), weights);
-                self.network = network.with_statistics(statistics);
-                Ok(value)
+                self.network = found.student.after_step(weights, found.statistics);
+                Ok(found.loss)
             })?;
             self.unread.push(value);
             self.step += 1;
@@ -242,12 +251,12 @@ impl Session {
     }
 
     /// Runs to the end with one loss, letting `watch` see every epoch.
-    pub fn run(
+    pub fn run<B: Batches<Input = N::Input>>(
         &mut self,
-        feed: &Feed,
+        feed: &Feed<B>,
         rows: &[usize],
-        loss: &mut dyn FnMut(&Step<'_>) -> Tensor<1>,
-        watch: &mut dyn Watch,
+        loss: &mut Loss<'_, N>,
+        watch: &mut dyn Watch<N>,
     ) -> Result<()> {
         while !self.is_finished() {
             self.advance(feed, rows, None, loss, None, watch)?;
@@ -260,24 +269,34 @@ impl Session {
 /// Sees and may change the weights after a step.
 pub type AfterStep<'a> = dyn FnMut(&mut Optimizer, Vec<Tensor<1>>) -> Vec<Tensor<1>> + 'a;
 
-/// The loss of one batch and its gradient with respect to every parameter. In training mode the pass uses the batch's
-/// own statistics and returns them, in evaluation mode the running ones and returns nothing. A tape may serve many calls.
-pub fn gradients(
-    network: &Network,
-    images: Tensor<4>,
-    batch: &Batch,
-    loss: &mut dyn FnMut(&Step<'_>) -> Tensor<1>,
+/// A loss that was differentiated.
+pub(crate) struct Differentiated<N> {
+    /// The mean loss of the batch.
+    pub(crate) loss: Tensor<1>,
+    /// Its gradient with respect to every parameter, in the order of [`params::weights`].
+    pub(crate) gradients: Vec<Tensor<1>>,
+    /// The network on the differentiating device.
+    student: N,
+    /// What its normalisation layers saw.
+    statistics: Statistics,
+}
+
+/// Differentiates the loss of one batch. In training mode the pass uses the batch's own statistics, in evaluation mode
+/// the running ones. A tape may serve many calls.
+pub(crate) fn differentiate<N: FeatureNet>(
+    network: &N,
+    input: N::Input,
+    rows: &[usize],
+    loss: &mut Loss<'_, N>,
     training: bool,
     tape: &Tape,
-) -> (Tensor<1>, Vec<Tensor<1>>, Statistics) {
-    use muso_models::burn::module::Module;
-
+) -> Differentiated<N> {
     let statistics = Statistics::default();
     let student = network.clone().train();
     let value = loss(&Step {
         network: &student,
-        images,
-        batch,
+        input,
+        rows,
         mode: if training {
             Mode::Train(&statistics)
         } else {
@@ -285,8 +304,12 @@ pub fn gradients(
         },
         tape,
     });
-    let found = tape.gradients(&student, &value.backward());
-    (value.without_autodiff(), found, statistics)
+    Differentiated {
+        gradients: student.weight_gradients(&value.backward(), tape),
+        loss: value.without_autodiff(),
+        student,
+        statistics,
+    }
 }
 
 /// What the network should answer for each row: its class, or a distribution that stands in for it.
@@ -335,9 +358,9 @@ impl RowTargets {
     }
 
     /// Cross-entropy of a step's logits against the targets of its rows.
-    pub fn loss(&self, step: &Step<'_>) -> Tensor<1> {
+    pub fn loss<N: FeatureNet>(&self, step: &Step<'_, N>) -> Tensor<1> {
         let logits = step.logits();
-        let targets = self.of(&step.batch.rows, &logits.device());
+        let targets = self.of(step.rows, &logits.device());
         cross_entropy(logits, targets)
     }
 }

@@ -35,7 +35,7 @@ fn moment(which: &str, index: usize) -> String {
     format!("optimizer.{which}.{index}")
 }
 
-impl Session {
+impl Session<Network> {
     /// Everything that the next step depends on.
     pub fn state(&self) -> (StateDict, BTreeMap<String, String>) {
         let mut arrays = StateDict::new();

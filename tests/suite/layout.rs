@@ -8,12 +8,13 @@ const STAGES: [&str; 10] = [
     "report",
 ];
 /// Open to every stage. `Error` and `Result` are re-exported at the root.
-const COMMON: [&str; 8] = [
+const COMMON: [&str; 9] = [
     "engine",
     "config",
     "error",
     "progress",
     "scheduler",
+    "softmax",
     "Error",
     "Result",
     "VERSION",
@@ -106,6 +107,32 @@ fn stages_import_only_earlier_stages() {
                 "{}: {name}",
                 file.display()
             );
+        }
+    }
+}
+
+/// The lanes know no stage, so every stage may run on them. The one exception is the overlap of label updates with
+/// training: it stands above the stages up to the labels, and only what comes after those may use it.
+#[test]
+fn lanes_know_no_stage_and_label_updates_stand_above_the_labels() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let labels = STAGES.iter().position(|s| *s == "labels").unwrap();
+    let mut files = Vec::new();
+    sources(&root.join("scheduler"), &mut files);
+    for file in files {
+        let above = file.ends_with("updates.rs");
+        for name in imported(&std::fs::read_to_string(&file).unwrap()) {
+            let known = ["engine", "error", "scheduler"].contains(&name.as_str())
+                || above && STAGES[..=labels].contains(&name.as_str());
+            assert!(known, "{} imports crate::{name}", file.display());
+        }
+    }
+    for stage in &STAGES[..=labels] {
+        let mut files = Vec::new();
+        sources(&root.join(stage), &mut files);
+        for file in files {
+            let text = std::fs::read_to_string(&file).unwrap();
+            assert!(!text.contains("LabelUpdates"), "{}", file.display());
         }
     }
 }

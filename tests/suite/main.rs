@@ -6,7 +6,11 @@ mod cli;
 mod engine;
 mod gpu;
 mod images;
+#[cfg(feature = "nn")]
+mod labels;
 mod layout;
+#[cfg(feature = "nn")]
+mod methods;
 #[cfg(feature = "nn")]
 mod networks;
 mod parsers;

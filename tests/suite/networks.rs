@@ -2,22 +2,26 @@
 //! from the same seed; and what a run that was stopped leaves behind.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use muso::data::images::{Augment, ClassNames, ImageSet, Normalisation};
 use muso::data::{Forget, Labelled, Split, TestRows};
-use muso::engine::{AnyEngine, CpuEngine, Matrix};
-use muso::features::Feed;
+use muso::engine::{AnyEngine, CpuEngine, Matrix, to_tensor};
+use muso::evaluate::Outputs;
+use muso::features::{Batches, Feed, Images};
 use muso::labels::{TargetForm, TargetParams};
 use muso::methods::networks::{
-    Amnesiac, BadTeacher, METHODS, Method, Muso, Retrain, Salun, Sampling, Scrub, Snapshot, Ssd,
-    Task, find,
+    Amnesiac, BadTeacher, Entry, METHODS, Method, Muso, Retrain, Salun, Sampling, Scrub, Snapshot,
+    Ssd, Task, find,
 };
+use muso::models::burn::module::{Module, Param};
+use muso::models::burn::nn::{BatchNorm, BatchNormConfig, Linear};
+use muso::models::burn::tensor::activation::relu;
 use muso::models::burn::tensor::{Device, Tensor};
-use muso::models::{Architecture, Mode, Network, NetworkConfig, params};
+use muso::models::{Architecture, FeatureNet, Mode, Network, NetworkConfig, burn, params};
 use muso::pipeline::networks::config::{Config, EarlyStop};
 use muso::pipeline::networks::experiment::Bench;
 use muso::pipeline::networks::folder::Folder;
-use muso::scheduler::Scheduler;
 use muso::train::{Recipe, RowTargets, Rule, Schedule, Session, Watch};
 use muso::{Error, Result};
 use tempfile::TempDir;
@@ -45,15 +49,11 @@ fn images(rows: usize, seed: u64) -> ImageSet {
 }
 
 fn feed(set: ImageSet) -> Feed {
-    Feed {
-        set,
-        normalisation: Normalisation {
-            mean: vec![0.4],
-            std: vec![0.2],
-        },
-        device: Device::flex(),
-        scheduler: Scheduler::default(),
-    }
+    let normalisation = Normalisation {
+        mean: vec![0.4],
+        std: vec![0.2],
+    };
+    Feed::new(Images { set, normalisation }, &Device::flex())
 }
 
 fn small() -> NetworkConfig {
@@ -102,7 +102,7 @@ impl World {
         }
         let feed = feed(images(ROWS, 1));
         let initial = config.init(3, &feed.device).unwrap();
-        let targets = RowTargets::new(feed.set.labels(), CLASSES);
+        let targets = RowTargets::new(feed.data.set.labels(), CLASSES);
         let mut session = Session::new(initial.clone(), recipe(epochs), 5);
         let mut keep = Keep(Vec::new());
         let rows: Vec<usize> = (0..ROWS).collect();
@@ -111,7 +111,7 @@ impl World {
             .unwrap();
         keep.0.pop();
         let forget = Forget::rows([0, 4, 8, 12, 16, 20, 30, 40, 50, 59]);
-        let labels = feed.set.labels();
+        let labels = feed.data.set.labels();
         let split = forget
             .split(&Labelled::new(labels, labels), TestRows::All, 0)
             .unwrap();
@@ -128,19 +128,15 @@ impl World {
     }
 
     fn task(&self) -> Task<'_> {
-        Task {
-            feed: &self.feed,
-            classes: CLASSES,
-            retain: &self.split.retain,
-            forget: &self.split.forget,
-            original: &self.original,
-            initial: &self.initial,
-            snapshots: &self.snapshots,
-            network: &self.config,
-            recipe: &self.recipe,
-            seed: 11,
-            engine: &self.engine,
-        }
+        let rows = [&self.split.retain[..], &self.split.forget];
+        let networks = [&self.original, &self.initial];
+        let mut task = Task::new(&self.feed, rows, networks, &self.recipe, &self.engine);
+        task.snapshots = &self.snapshots;
+        task.untrained = Some(Arc::new(|seed| {
+            Ok(self.config.init(seed, &self.feed.device)?)
+        }));
+        task.seed = 11;
+        task
     }
 }
 
@@ -153,7 +149,7 @@ fn bits(vectors: &[Tensor<1>]) -> Vec<Vec<u32>> {
 }
 
 /// Every number of a network: weights and running statistics.
-fn fingerprint(network: &Network) -> Vec<Vec<u32>> {
+fn fingerprint<M: Module>(network: &M) -> Vec<Vec<u32>> {
     let mut all = bits(&params::weights(network));
     all.extend(bits(&params::buffers(network)));
     all
@@ -191,6 +187,175 @@ fn every_method_repeats_to_the_bit_and_leaves_its_inputs_alone() {
     }
 }
 
+// ---- a network and rows that are not ours ----
+
+/// A network that burn alone knows how to run, with a layer that behaves differently while it trains.
+#[derive(Module, Debug)]
+struct Mlp {
+    hidden: Linear,
+    norm: BatchNorm,
+    head: Linear,
+}
+
+impl Mlp {
+    fn new(seed: u64) -> Self {
+        let device = Device::flex();
+        // The device's generator is everybody's; weights of our own do not depend on who else draws.
+        let linear = |from: usize, to: usize, seed: u64| {
+            let weights = gaussian(from, to, seed);
+            let scaled = weights.zip(&weights, |w, _| w / (from as f64).sqrt());
+            Linear {
+                weight: Param::from_tensor(to_tensor(&scaled, &device)),
+                bias: Some(Param::from_tensor(Tensor::zeros([to], &device))),
+            }
+        };
+        Self {
+            hidden: linear(COLUMNS, 16, 10 * seed),
+            norm: BatchNormConfig::new(16).init(&device),
+            head: linear(16, CLASSES, 10 * seed + 1),
+        }
+    }
+}
+
+impl FeatureNet for Mlp {
+    type Input = Tensor<2>;
+
+    fn features(&self, rows: Tensor<2>) -> Tensor<2> {
+        relu(self.norm.forward(self.hidden.forward(rows)))
+    }
+
+    fn head(&self) -> &Linear {
+        &self.head
+    }
+}
+
+const COLUMNS: usize = 5;
+
+/// Measurements of three kinds: each has another column that stands out.
+#[derive(Clone)]
+struct Measurements {
+    values: Matrix,
+    labels: Vec<i64>,
+}
+
+impl Measurements {
+    fn new(rows: usize, seed: u64) -> Self {
+        let labels: Vec<i64> = (0..rows).map(|i| (i % CLASSES) as i64).collect();
+        let mut values = gaussian(rows, COLUMNS, seed);
+        for (i, &label) in labels.iter().enumerate() {
+            values[(i, label as usize)] += 3.0;
+        }
+        Self { values, labels }
+    }
+}
+
+impl Batches for Measurements {
+    type Input = Tensor<2>;
+
+    fn labels(&self) -> &[i64] {
+        &self.labels
+    }
+
+    fn inputs(&self, rows: &[usize], device: &Device) -> Result<Tensor<2>> {
+        Ok(to_tensor(&self.values.select_rows(rows), device))
+    }
+}
+
+#[test]
+fn a_foreign_network_is_trained_and_unlearned_by_every_method() {
+    let feed = Feed::new(Measurements::new(240, 21), &Device::flex());
+    let test = Feed::new(Measurements::new(90, 22), &Device::flex());
+    let all: Vec<usize> = (0..240).collect();
+    let recipe = recipe(12);
+    let initial = Mlp::new(1);
+    let mut session = Session::new(initial.clone(), recipe.clone(), 5);
+    let targets = RowTargets::new(&feed.data.labels, CLASSES);
+    session
+        .run(&feed, &all, &mut |step| targets.loss(step), &mut ())
+        .unwrap();
+    let original = session.network;
+    let accuracy = |feed: &Feed<Measurements>, network: &Mlp, rows: &[usize]| {
+        let outputs = Outputs::of(feed, network, rows, &mut ()).unwrap();
+        outputs.accuracy()
+    };
+    let tested: Vec<usize> = (0..90).collect();
+    assert!(accuracy(&test, &original, &tested) > 90.0);
+    assert_ne!(
+        bits(&params::buffers(&original)),
+        bits(&params::buffers(&initial)),
+        "training keeps the running statistics"
+    );
+
+    // All of the last class but a few rows.
+    let (forget, retain): (Vec<usize>, Vec<usize>) =
+        all.iter().partition(|&&row| row % CLASSES == 2 && row > 20);
+    let engine: AnyEngine = CpuEngine::new(Some(1)).unwrap().into();
+    let mut task = Task::new(
+        &feed,
+        [&retain, &forget],
+        [&original, &initial],
+        &recipe,
+        &engine,
+    );
+    task.seed = 3;
+    let before = [&original, &initial].map(fingerprint);
+    for entry in Entry::<Mlp, Measurements>::ALL {
+        let method = entry.with(toml::Table::new()).unwrap();
+        let first = method.unlearn(&task, &mut ()).unwrap();
+        let again = method.unlearn(&task, &mut ()).unwrap();
+        assert_eq!(fingerprint(&first), fingerprint(&again), "{}", entry.name);
+        assert_ne!(
+            fingerprint(&first),
+            before[0],
+            "{} does nothing",
+            entry.name
+        );
+        let after = [&original, &initial].map(fingerprint);
+        assert_eq!(before, after, "{} changes what it was given", entry.name);
+        let kept = accuracy(&feed, &first, &retain);
+        if ["MUSO", "MUSO-S", "NegGrad+"].contains(&entry.name) {
+            assert!(kept > 85.0, "{}: {kept} % of what stays", entry.name);
+        }
+    }
+    // Towards their optimal labels or away from their own, for long enough, the forgotten rows are no longer known.
+    for (name, settings) in [
+        ("muso-s", "sharpen = 1.0"),
+        ("neg-grad", "retain-weight = 0.5\nrecipe.epochs = 10"),
+    ] {
+        let entry = Entry::<Mlp, Measurements>::find(name).unwrap();
+        let method = entry.with(toml::from_str(settings).unwrap()).unwrap();
+        let after = method.unlearn(&task, &mut ()).unwrap();
+        let known = accuracy(&feed, &after, &forget);
+        let was = accuracy(&feed, &original, &forget);
+        assert!(known < was, "{name}: {known} % of {was} %");
+    }
+}
+
+#[test]
+fn frozen_layers_of_a_foreign_network_stay() {
+    let feed = Feed::new(Measurements::new(60, 21), &Device::flex());
+    let rows: Vec<usize> = (0..60).collect();
+    let mut network = Mlp::new(1);
+    network.hidden = network.hidden.no_grad();
+    let before = bits(&params::weights(&network));
+    let decaying = Recipe {
+        weight_decay: 0.1,
+        ..recipe(2)
+    };
+    let mut session = Session::new(network, decaying, 5);
+    let targets = RowTargets::new(&feed.data.labels, CLASSES);
+    session
+        .run(&feed, &rows, &mut |step| targets.loss(step), &mut ())
+        .unwrap();
+    let after = bits(&params::weights(&session.network));
+    assert_eq!(
+        before[..2],
+        after[..2],
+        "weight and bias of the frozen layer"
+    );
+    assert!(before[2..].iter().zip(&after[2..]).all(|(a, b)| a != b));
+}
+
 #[test]
 fn retrain_starts_every_parameter_from_the_initial_weights() {
     let mut world = World::new(normalised(), 2);
@@ -205,7 +370,7 @@ fn retrain_does_not_depend_on_the_forgotten_rows() {
     let world = World::new(small(), 2);
     let retrained = Retrain {}.unlearn(&world.task(), &mut ()).unwrap();
     // Other pixels and labels in the forgotten rows.
-    let set = &world.feed.set;
+    let set = &world.feed.data.set;
     let mut pixels = Vec::new();
     let mut labels = set.labels().to_vec();
     for row in 0..set.len() {
@@ -219,10 +384,8 @@ fn retrain_does_not_depend_on_the_forgotten_rows() {
     }
     let names = ClassNames::new(["top", "middle", "bottom"]);
     let other = feed(ImageSet::new([1, SIDE, SIDE], pixels, labels, names).unwrap());
-    let task = Task {
-        feed: &other,
-        ..world.task()
-    };
+    let mut task = world.task();
+    task.feed = &other;
     let same = Retrain {}.unlearn(&task, &mut ()).unwrap();
     assert_eq!(fingerprint(&retrained), fingerprint(&same));
 }

@@ -1,12 +1,13 @@
 //! Wrong labels, drawn once.
 
-use muso_models::Network;
+use muso_models::FeatureNet;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
-use super::{Method, Task, descend, settings_of, short};
+use super::{Method, Settings, Task, descend, settings_of, short};
 use crate::error::Result;
+use crate::features::Batches;
 use crate::train::{Recipe, Rule, Watch, stream};
 
 /// Gives each forgotten row one of the other classes, drawn once and uniformly, and trains on everything.
@@ -25,7 +26,7 @@ impl Default for Amnesiac {
     }
 }
 
-impl Method for Amnesiac {
+impl Settings for Amnesiac {
     fn name(&self) -> &'static str {
         "Amnesiac"
     }
@@ -37,12 +38,14 @@ impl Method for Amnesiac {
     fn check(&self) -> Result<()> {
         self.recipe.check()
     }
+}
 
-    fn unlearn(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network> {
+impl<N: FeatureNet, B: Batches<Input = N::Input>> Method<N, B> for Amnesiac {
+    fn unlearn(&self, task: &Task<'_, N, B>, watch: &mut dyn Watch<N>) -> Result<N> {
         let mut random = ChaCha8Rng::seed_from_u64(stream(task.seed, 0xA3));
         let mut targets = task.targets();
         for &row in task.forget {
-            let own = task.feed.set.labels()[row];
+            let own = task.feed.data.labels()[row];
             let drawn = random.random_range(0..task.classes as i64 - 1);
             targets.set_class(row, drawn + i64::from(drawn >= own));
         }

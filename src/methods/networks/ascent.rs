@@ -1,10 +1,11 @@
 //! Training in reverse on the forgotten rows.
 
-use muso_models::Network;
+use muso_models::FeatureNet;
 use serde::{Deserialize, Serialize};
 
-use super::{Method, Task, settings_of, short};
+use super::{Method, Settings, Task, settings_of, short};
 use crate::error::Result;
+use crate::features::Batches;
 use crate::train::{Recipe, Rule, Session, Watch, stream};
 
 /// Ascends the cross-entropy of the forgotten rows. Nothing holds the rest in place but a small rate.
@@ -23,7 +24,7 @@ impl Default for Ascent {
     }
 }
 
-impl Method for Ascent {
+impl Settings for Ascent {
     fn name(&self) -> &'static str {
         "Gradient ascent"
     }
@@ -35,8 +36,10 @@ impl Method for Ascent {
     fn check(&self) -> Result<()> {
         self.recipe.check()
     }
+}
 
-    fn unlearn(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network> {
+impl<N: FeatureNet, B: Batches<Input = N::Input>> Method<N, B> for Ascent {
+    fn unlearn(&self, task: &Task<'_, N, B>, watch: &mut dyn Watch<N>) -> Result<N> {
         let targets = task.targets();
         let seed = stream(task.seed, 0xA5C);
         let mut session = Session::new(task.original.clone(), self.recipe.clone(), seed);

@@ -1,17 +1,18 @@
 //! Two teachers: an untrained one for what goes, the original for what stays.
 
-use muso_models::Network;
+use muso_models::FeatureNet;
 use muso_models::burn::tensor::Tensor;
 use muso_models::burn::tensor::activation::softmax;
 use serde::{Deserialize, Serialize};
 
-use super::{Method, Task, settings_of, short, within};
+use super::{Method, Settings, Task, settings_of, short, within};
 use crate::data::images::shuffled;
 use crate::error::Result;
+use crate::features::Batches;
 use crate::train::{Recipe, Rule, Session, Step, Watch, cross_entropy, stream};
 
 /// Trains towards softmax outputs: of a randomly initialised network on the forgotten rows, of the original on a part
-/// of the retained ones. The loss is averaged over rows ("batchmean"); the first publication also divides by C.
+/// of the retained ones. Where a task cannot make an untrained network, its initial one is the first teacher. The loss is averaged over rows ("batchmean"); the first publication also divides by C.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct BadTeacher {
@@ -33,7 +34,7 @@ impl Default for BadTeacher {
     }
 }
 
-impl Method for BadTeacher {
+impl Settings for BadTeacher {
     fn name(&self) -> &'static str {
         "BadTeacher"
     }
@@ -47,29 +48,29 @@ impl Method for BadTeacher {
         within("temperature", self.temperature, 1e-3, 1e6)?;
         self.recipe.check()
     }
+}
 
-    fn unlearn(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network> {
+impl<N: FeatureNet, B: Batches<Input = N::Input>> Method<N, B> for BadTeacher {
+    fn unlearn(&self, task: &Task<'_, N, B>, watch: &mut dyn Watch<N>) -> Result<N> {
         let feed = task.feed;
-        let untrained = task
-            .network
-            .init(stream(task.seed, 0xBAD), &feed.device)?
-            .folded();
-        let original = task.original.folded();
+        let untrained = match &task.untrained {
+            Some(make) => make(stream(task.seed, 0xBAD))?.extractor(),
+            None => task.initial.extractor(),
+        };
+        let original = task.original.extractor();
         let count = (self.retain_share * task.retain.len() as f64).ceil() as usize;
         let mut rows = shuffled(task.retain, stream(task.seed, 0xB7));
         rows.truncate(count);
         rows.extend(task.forget);
         rows.sort_unstable();
-        let mut forgotten = vec![false; feed.set.len()];
+        let mut forgotten = vec![false; feed.data.labels().len()];
         for &row in task.forget {
             forgotten[row] = true;
         }
-        let mut loss = |step: &Step<'_>| {
-            let images = step.images.clone();
-            let bad = untrained.forward(images.clone());
-            let good = original.forward(images);
+        let mut loss = |step: &Step<'_, N>| {
+            let bad = untrained.logits(step.input.clone());
+            let good = original.logits(step.input.clone());
             let marks: Vec<f32> = step
-                .batch
                 .rows
                 .iter()
                 .map(|&row| f32::from(u8::from(forgotten[row])))

@@ -1,10 +1,11 @@
 //! Going on without the forgotten rows, in the hope that they fade.
 
-use muso_models::Network;
+use muso_models::FeatureNet;
 use serde::{Deserialize, Serialize};
 
-use super::{Method, Task, descend, settings_of, short};
+use super::{Method, Settings, Task, descend, settings_of, short};
 use crate::error::Result;
+use crate::features::Batches;
 use crate::train::{Recipe, Rule, Watch};
 
 /// Trains the original network further on the retained rows.
@@ -23,7 +24,7 @@ impl Default for FineTune {
     }
 }
 
-impl Method for FineTune {
+impl Settings for FineTune {
     fn name(&self) -> &'static str {
         "Fine-tune"
     }
@@ -35,8 +36,10 @@ impl Method for FineTune {
     fn check(&self) -> Result<()> {
         self.recipe.check()
     }
+}
 
-    fn unlearn(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network> {
+impl<N: FeatureNet, B: Batches<Input = N::Input>> Method<N, B> for FineTune {
+    fn unlearn(&self, task: &Task<'_, N, B>, watch: &mut dyn Watch<N>) -> Result<N> {
         let start = task.original.clone();
         descend(
             task,

@@ -1,14 +1,17 @@
 //! Unlearning methods for networks, behind one trait.
 //!
 //! A [`Task`] is what every method is given: the trained network, the one that training started from, snapshots of the
-//! way, the rows to retain and to forget. A [`Method`] answers with a network. To add one, write a file with a struct
-//! that holds its settings (serde, with defaults), implement [`Method`], and name it in [`METHODS`].
+//! way, the rows to retain and to forget. A [`Method`] answers with a network. Networks and rows may be of any kind: a
+//! method is written for every [`FeatureNet`] and all [`Batches`] that fit it.
+//!
+//! To add one, write a file with a struct that holds its settings (serde, with defaults), implement [`Settings`] and
+//! [`Method`], and name it in [`Entry::ALL`].
 //!
 //! | method | what the forgotten rows are trained towards | what else it trains on |
 //! |---|---|---|
 //! | [`Retrain`] | nothing: starts anew from the same initial weights | the retained rows |
 //! | [`Muso`] | the paper's optimal labels, from the current network's features | the retained rows |
-//! | [`MusoS`] | target-form labels from an early snapshot's features | the retained rows |
+//! | [`MusoS`] | target-form labels from features that have not memorised them | the retained rows |
 //! | [`Amnesiac`] | a random other class | the retained rows |
 //! | [`BadTeacher`] | the answers of an untrained network | a part of the retained rows, original answers |
 //! | [`Salun`] | random classes, only the weights that matter to them move | the retained rows |
@@ -42,29 +45,37 @@ pub use salun::Salun;
 pub use scrub::Scrub;
 pub use ssd::Ssd;
 
-use muso_models::{Network, NetworkConfig};
+use std::sync::Arc;
+
+use muso_models::{FeatureNet, Network};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::engine::{AnyEngine, Matrix};
+use crate::engine::AnyEngine;
 use crate::error::{Error, Result};
-use crate::features::{Feed, host};
+use crate::features::{Batches, Feed, Images};
 use crate::train::{Recipe, RowTargets, Rule, Schedule, Session, Watch, stream};
 
 /// A network from the way to the trained one.
 #[derive(Clone, Debug)]
-pub struct Snapshot {
+pub struct Snapshot<N = Network> {
     /// Epochs that it was trained for.
     pub epoch: usize,
     /// The network then.
-    pub network: Network,
+    pub network: N,
 }
 
+/// Makes a network of the same make with weights drawn from a seed.
+pub type Untrained<'a, N> = dyn Fn(u64) -> Result<N> + Send + Sync + 'a;
+
 /// What is to be unlearned, and all that a method may use for it.
+///
+/// [`Task::new`] takes what every task has; the other fields have defaults and can be set afterwards.
 #[derive(Clone)]
-pub struct Task<'a> {
-    /// The training images.
-    pub feed: &'a Feed,
+#[non_exhaustive]
+pub struct Task<'a, N: FeatureNet = Network, B: Batches<Input = N::Input> = Images> {
+    /// The training rows.
+    pub feed: &'a Feed<B>,
     /// C.
     pub classes: usize,
     /// Training rows that stay.
@@ -72,51 +83,189 @@ pub struct Task<'a> {
     /// Training rows to forget.
     pub forget: &'a [usize],
     /// The trained network.
-    pub original: &'a Network,
+    pub original: &'a N,
     /// The network that training started from.
-    pub initial: &'a Network,
+    pub initial: &'a N,
     /// The way from one to the other, by ascending epoch; may be empty.
-    pub snapshots: &'a [Snapshot],
-    /// What the networks are made of.
-    pub network: &'a NetworkConfig,
+    pub snapshots: &'a [Snapshot<N>],
+    /// Makes untrained networks. Without it, the initial network stands in for one.
+    pub untrained: Option<Arc<Untrained<'a, N>>>,
     /// How the original was trained.
     pub recipe: &'a Recipe,
-    /// Of everything that the method draws.
+    /// The seed of everything that the method draws.
     pub seed: u64,
-    /// For the closed forms.
+    /// The engine for the closed forms.
     pub engine: &'a AnyEngine,
 }
 
-/// A way to make a network forget rows.
-pub trait Method: Send + Sync {
-    /// Its name in tables.
+impl<'a, N: FeatureNet, B: Batches<Input = N::Input>> Task<'a, N, B> {
+    /// Describes a task without snapshots, with seed 0 and as many classes as the head of the network has outputs.
+    /// `recipe` is how `original` was trained, from `initial`.
+    pub fn new(
+        feed: &'a Feed<B>,
+        [retain, forget]: [&'a [usize]; 2],
+        [original, initial]: [&'a N; 2],
+        recipe: &'a Recipe,
+        engine: &'a AnyEngine,
+    ) -> Self {
+        Self {
+            feed,
+            classes: original.head().weight.dims()[1],
+            retain,
+            forget,
+            original,
+            initial,
+            snapshots: &[],
+            untrained: None,
+            recipe,
+            seed: 0,
+            engine,
+        }
+    }
+}
+
+/// What a method is called and how it is set.
+pub trait Settings: Send + Sync {
+    /// Returns its name in tables.
     fn name(&self) -> &'static str;
 
-    /// Its settings, all of them, as a configuration file has them.
+    /// Returns its settings, all of them, as a configuration file has them.
     fn settings(&self) -> toml::Table;
 
     /// Refuses settings that cannot be run, naming the field.
     fn check(&self) -> Result<()>;
-
-    /// The network that has forgotten. `watch` sees each epoch and may end the run.
-    fn unlearn(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network>;
 }
 
-/// A method by name.
+/// A way to make a network forget rows.
+pub trait Method<N: FeatureNet = Network, B: Batches<Input = N::Input> = Images>: Settings {
+    /// Returns a network that has forgotten. `watch` sees each epoch and may end the run.
+    fn unlearn(&self, task: &Task<'_, N, B>, watch: &mut dyn Watch<N>) -> Result<N>;
+}
+
+/// A method by name, for networks of one kind and their rows.
 #[derive(Debug)]
-pub struct Entry {
-    /// As in tables.
+pub struct Entry<N: FeatureNet = Network, B: Batches<Input = N::Input> = Images> {
+    /// The name in tables.
     pub name: &'static str,
-    /// As in configuration files and options.
+    /// The name in configuration files and options.
     pub key: &'static str,
     /// One line on what it does.
     pub about: &'static str,
-    make: fn(toml::Table) -> Result<Box<dyn Method>, toml::de::Error>,
+    make: Make<N, B>,
 }
 
-impl Entry {
+macro_rules! entry {
+    ($kind:ty, $key:literal, $name:literal, $about:literal) => {
+        Entry {
+            name: $name,
+            key: $key,
+            about: $about,
+            make: make::<$kind, N, B>,
+        }
+    };
+}
+
+type Make<N, B> = fn(toml::Table) -> Result<Box<dyn Method<N, B>>, toml::de::Error>;
+
+impl<N: FeatureNet, B: Batches<Input = N::Input>> Entry<N, B> {
+    /// All methods, in the order of tables.
+    pub const ALL: [Self; 11] = [
+        entry!(
+            Retrain,
+            "retrain",
+            "Retrain",
+            "trains anew without the forgotten rows, from the same initial weights"
+        ),
+        entry!(
+            FineTune,
+            "fine-tune",
+            "Fine-tune",
+            "goes on training on the retained rows"
+        ),
+        entry!(
+            NegGrad,
+            "neg-grad",
+            "NegGrad+",
+            "descends on the retained rows and ascends on the forgotten ones"
+        ),
+        entry!(
+            Ascent,
+            "ascent",
+            "Gradient ascent",
+            "ascends on the forgotten rows"
+        ),
+        entry!(
+            Scrub,
+            "scrub",
+            "SCRUB",
+            "away from the original's answers on forgotten rows, towards them elsewhere"
+        ),
+        entry!(
+            Amnesiac,
+            "amnesiac",
+            "Amnesiac",
+            "trains the forgotten rows towards random other classes"
+        ),
+        entry!(
+            BadTeacher,
+            "bad-teacher",
+            "BadTeacher",
+            "trains the forgotten rows towards an untrained network's answers"
+        ),
+        entry!(
+            Salun,
+            "salun",
+            "SalUn",
+            "random classes for forgotten rows; only their salient weights move"
+        ),
+        entry!(
+            Ssd,
+            "ssd",
+            "SSD",
+            "dampens weights that matter more to the forgotten rows; no training"
+        ),
+        entry!(
+            Muso,
+            "muso",
+            "MUSO",
+            "the paper's optimal labels, recomputed as the network changes"
+        ),
+        entry!(
+            MusoS,
+            "muso-s",
+            "MUSO-S",
+            "target-form labels from an early snapshot's features"
+        ),
+    ];
+
+    /// Finds the entry with this key or name.
+    ///
+    /// ```
+    /// use muso::features::Images;
+    /// use muso::methods::networks::Entry;
+    /// use muso::models::Network;
+    /// let entry = Entry::<Network, Images>::find("muso-s")?;
+    /// assert_eq!(entry.with(toml::Table::new())?.name(), "MUSO-S");
+    /// # Ok::<(), muso::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If there is none; the error names all that there are.
+    pub fn find(name: &str) -> Result<Self> {
+        let wanted = name.to_ascii_lowercase();
+        let known = || Self::ALL.map(|entry| entry.key).join(", ");
+        Self::ALL
+            .into_iter()
+            .find(|entry| entry.key == wanted || entry.name.to_ascii_lowercase() == wanted)
+            .ok_or_else(|| Error::Parameter {
+                name: "method",
+                value: name.into(),
+                expected: known(),
+            })
+    }
+
     /// The method with these settings; what is not named has its default, within its recipe too.
-    pub fn with(&self, settings: toml::Table) -> Result<Box<dyn Method>> {
+    pub fn with(&self, settings: toml::Table) -> Result<Box<dyn Method<N, B>>> {
         let fault = |problem: String| Error::Selection {
             what: format!("methods.{}", self.key),
             problem,
@@ -186,104 +335,24 @@ fn within(name: &'static str, value: f64, low: f64, high: f64) -> Result<()> {
     })
 }
 
-fn make<M: Method + DeserializeOwned + 'static>(
-    settings: toml::Table,
-) -> Result<Box<dyn Method>, toml::de::Error> {
+fn make<M, N, B>(settings: toml::Table) -> Result<Box<dyn Method<N, B>>, toml::de::Error>
+where
+    M: Method<N, B> + DeserializeOwned + 'static,
+    N: FeatureNet,
+    B: Batches<Input = N::Input>,
+{
     Ok(Box::new(M::deserialize(settings)?))
 }
 
-macro_rules! entry {
-    ($kind:ty, $key:literal, $name:literal, $about:literal) => {
-        Entry {
-            name: $name,
-            key: $key,
-            about: $about,
-            make: make::<$kind>,
-        }
-    };
-}
+/// All methods for the built-in networks, in the order of tables.
+pub const METHODS: [Entry; 11] = Entry::ALL;
 
-/// All methods, in the order of tables.
-pub const METHODS: [Entry; 11] = [
-    entry!(
-        Retrain,
-        "retrain",
-        "Retrain",
-        "trains anew without the forgotten rows, from the same initial weights"
-    ),
-    entry!(
-        FineTune,
-        "fine-tune",
-        "Fine-tune",
-        "goes on training on the retained rows"
-    ),
-    entry!(
-        NegGrad,
-        "neg-grad",
-        "NegGrad+",
-        "descends on the retained rows and ascends on the forgotten ones"
-    ),
-    entry!(
-        Ascent,
-        "ascent",
-        "Gradient ascent",
-        "ascends on the forgotten rows"
-    ),
-    entry!(
-        Scrub,
-        "scrub",
-        "SCRUB",
-        "away from the original's answers on forgotten rows, towards them elsewhere"
-    ),
-    entry!(
-        Amnesiac,
-        "amnesiac",
-        "Amnesiac",
-        "trains the forgotten rows towards random other classes"
-    ),
-    entry!(
-        BadTeacher,
-        "bad-teacher",
-        "BadTeacher",
-        "trains the forgotten rows towards an untrained network's answers"
-    ),
-    entry!(
-        Salun,
-        "salun",
-        "SalUn",
-        "random classes for forgotten rows; only their salient weights move"
-    ),
-    entry!(
-        Ssd,
-        "ssd",
-        "SSD",
-        "dampens weights that matter more to the forgotten rows; no training"
-    ),
-    entry!(
-        Muso,
-        "muso",
-        "MUSO",
-        "the paper's optimal labels, recomputed as the network changes"
-    ),
-    entry!(
-        MusoS,
-        "muso-s",
-        "MUSO-S",
-        "target-form labels from an early snapshot's features"
-    ),
-];
-
-/// The entry with this key or name.
-pub fn find(name: &str) -> Result<&'static Entry> {
-    let wanted = name.to_ascii_lowercase();
-    METHODS
-        .iter()
-        .find(|entry| entry.key == wanted || entry.name.to_ascii_lowercase() == wanted)
-        .ok_or_else(|| Error::Parameter {
-            name: "method",
-            value: name.into(),
-            expected: METHODS.map(|entry| entry.key).join(", "),
-        })
+/// Finds the entry with this key or name, for the built-in networks.
+///
+/// # Errors
+/// If there is none; the error names all that there are.
+pub fn find(name: &str) -> Result<Entry> {
+    Entry::find(name)
 }
 
 /// A method's settings as a table.
@@ -292,23 +361,23 @@ fn settings_of<M: Serialize>(method: &M) -> toml::Table {
 }
 
 /// Trains `network` on `rows` towards `targets`.
-fn descend(
-    task: &Task<'_>,
-    network: Network,
+fn descend<N: FeatureNet, B: Batches<Input = N::Input>>(
+    task: &Task<'_, N, B>,
+    network: N,
     recipe: Recipe,
     rows: &[usize],
     targets: &RowTargets,
-    watch: &mut dyn Watch,
-) -> Result<Network> {
+    watch: &mut dyn Watch<N>,
+) -> Result<N> {
     let mut session = Session::new(network, recipe, stream(task.seed, 0x5E55));
     session.run(task.feed, rows, &mut |step| targets.loss(step), watch)?;
     Ok(session.network)
 }
 
-impl Task<'_> {
+impl<N: FeatureNet, B: Batches<Input = N::Input>> Task<'_, N, B> {
     /// The labels of the data.
     fn targets(&self) -> RowTargets {
-        RowTargets::new(self.feed.set.labels(), self.classes)
+        RowTargets::new(self.feed.data.labels(), self.classes)
     }
 
     /// Retained and forgotten rows together, ascending.
@@ -317,18 +386,6 @@ impl Task<'_> {
         rows.sort_unstable();
         rows
     }
-}
-
-/// A network's last layer as the engine has it: (D+1)×C, the bias in the last row.
-pub fn head_matrix(network: &Network) -> Matrix {
-    let head = network.head();
-    let [width, classes] = head.weight.dims();
-    let mut values: Vec<f64> = host(head.weight.val()).into_iter().map(f64::from).collect();
-    match &head.bias {
-        Some(bias) => values.extend(host(bias.val()).into_iter().map(f64::from)),
-        None => values.extend(std::iter::repeat_n(0.0, classes)),
-    }
-    Matrix::from_vec(width + 1, classes, values)
 }
 
 /// A short run at a constant rate, as unlearning methods do them.

@@ -2,21 +2,21 @@
 
 use std::cell::RefCell;
 use std::collections::HashSet;
-use std::sync::Arc;
 
-use muso_models::Network;
-use muso_models::burn::tensor::Device;
+use muso_models::FeatureNet;
+use muso_models::burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
-use super::{Method, Task, head_matrix, settings_of, short, within};
-use crate::data::images::{Batch, shuffled};
-use crate::engine::{AnyEngine, Engine, Matrix, SumsSpec, Targets, with_rows};
+use super::{Method, Settings, Task, settings_of, short, within};
+use crate::data::images::shuffled;
+use crate::engine::{AnyEngine, Matrix, SumsSpec, Targets, with_rows};
 use crate::error::{Error, Result};
-use crate::features::{Feed, Passing, host};
-use crate::gram::{Gram, GramBuilder, Route};
-use crate::labels::{Projector, argmax, column_select, leverage_scores, softmax};
+use crate::features::{Batches, Feed};
+use crate::gram::{GramBuilder, Route};
+use crate::labels::{column_select, leverage_scores};
 use crate::progress::{Progress, check};
-use crate::scheduler::Lane;
+use crate::scheduler::LabelUpdates;
+use crate::softmax::{argmax, softmax};
 use crate::solve::Eigen;
 use crate::train::{Beside, Recipe, RowTargets, Rule, Session, Step, Watch, stream};
 
@@ -126,157 +126,137 @@ impl Muso {
     }
 }
 
-/// All that the labels of an update are made from but the network, owned: a lane works on it.
-struct Labels {
-    settings: Muso,
-    feed: Feed,
-    retain: Vec<usize>,
-    forget: Vec<usize>,
-    /// w_p.
-    trained: Matrix,
-    /// w_init.
-    initial: Matrix,
-    /// y_ref.
-    reference: Matrix,
+/// Where the features of an update come from, owned: a lane works on it.
+#[derive(Clone)]
+struct Source<N: FeatureNet, B: Batches> {
+    sampling: Sampling,
+    feed: Feed<B>,
+    network: N,
     engine: AnyEngine,
+    /// Of the sample.
     seed: u64,
 }
 
-impl Labels {
-    /// The retained rows of one update.
-    fn sample(
-        &self,
-        network: &Network,
-        update: u64,
-        progress: &mut dyn Progress,
-    ) -> Result<Vec<usize>> {
-        let seed = stream(stream(self.seed, 0x3501), update);
-        match self.settings.sampling {
-            Sampling::All => Ok(self.retain.clone()),
-            Sampling::Random(share) => Muso::sampled(&self.retain, share, seed),
+impl<N: FeatureNet, B: Batches<Input = N::Input>> Source<N, B> {
+    /// Chooses some of the retained rows.
+    fn sample(&self, retain: &[usize], progress: &mut dyn Progress) -> Result<Vec<usize>> {
+        match self.sampling {
+            Sampling::All => Ok(retain.to_vec()),
+            Sampling::Random(share) => Muso::sampled(retain, share, self.seed),
             Sampling::ColumnSelect(share) => {
-                let all = self.feed.extract(network, &self.retain, progress)?;
-                let spec = spec(all.width);
-                let mut builder = GramBuilder::new(&self.engine, Route::Primal, spec)?;
-                builder.push(all.feature_rows(), Targets::None)?;
-                let eigen = Eigen::new(builder.finish()?.system())?;
-                let scores = leverage_scores(&self.engine, &eigen, all.feature_rows(), None)?;
-                let drawn = column_select(&scores, count(share, self.retain.len())?, seed);
-                Ok(drawn.into_iter().map(|i| self.retain[i]).collect())
+                let scores = self.scores(retain, progress)?;
+                let drawn = column_select(&scores, count(share, retain.len())?, self.seed);
+                Ok(drawn.into_iter().map(|i| retain[i]).collect())
             }
         }
     }
 
-    /// The sums over `rows`, made as the network hands them on.
-    fn gram(&self, network: &Network, rows: &[usize], progress: &mut dyn Progress) -> Result<Gram> {
-        let spec = spec(self.trained.rows() - 1);
-        let route = Route::choose(rows.len() as u64, spec.order());
-        let mut builder = GramBuilder::new(&self.engine, route, spec)?;
-        let mut done = 0;
-        for (number, passed) in (0..).zip(self.feed.pass(network, rows, None)?) {
-            let passed = passed?;
-            done += passed.rows.len() as u64;
-            self.feed.scheduler.step("gram", number, || {
-                builder.update(&passed.features, Targets::None)
-            })?;
-            check(progress, "extracting features", done, rows.len() as u64)?;
-        }
-        builder.finish()
-    }
-
-    /// ỹ_u, N_u×C, for the network as it is.
-    fn outputs(
-        &self,
-        network: &Network,
-        (update, part): (u64, f64),
-        progress: &mut dyn Progress,
-    ) -> Result<Matrix> {
-        let sample = self.sample(network, update, progress)?;
-        let gram = self.gram(network, &sample, progress)?;
-        // The lane is ahead by some batches when the weights are there.
-        let forgotten = self.feed.pass(network, &self.forget, None)?;
-        let ridge = self.settings.ridge.at(part);
-        let (optimal, _) = self.feed.scheduler.step("solve", update, || {
-            let projector = Projector::new(&self.engine, gram, ridge)?;
-            projector.optimal_weights(&self.trained, &self.initial)
+    /// Computes the leverage score of every retained row in two passes over the features.
+    fn scores(&self, retain: &[usize], progress: &mut dyn Progress) -> Result<Vec<f64>> {
+        let (feed, network) = (&self.feed, &self.network);
+        let spec = SumsSpec {
+            features: network.head().weight.dims()[0],
+            bias: false,
+            targets: 0,
+        };
+        let mut builder = GramBuilder::new(&self.engine, Route::Primal, spec)?;
+        feed.each(network, retain, None, progress, |passed| {
+            builder.update(&passed.features, Targets::None)
         })?;
-        let weights = optimal.zip(&self.trained, |a, b| a + b);
-        let outputs = self.project(forgotten, &weights, progress)?;
-        Ok(outputs.zip(&self.reference, |output, known| output - known))
-    }
-
-    /// Z_u W. On the processor in f64; on other devices features stay there, and what comes back is f32.
-    fn project(
-        &self,
-        forgotten: Passing,
-        weights: &Matrix,
-        progress: &mut dyn Progress,
-    ) -> Result<Matrix> {
-        let mut outputs = Vec::with_capacity(self.forget.len() * weights.cols());
-        let mut done = 0;
-        for passed in forgotten {
-            let features = passed?.features;
-            done += features.dims()[0];
-            if self.feed.device == Device::flex() {
-                let product = with_rows(&features, |rows| self.engine.project(rows, weights))?;
-                outputs.extend_from_slice(product.as_slice());
-            } else {
-                let product = host(self.engine.project_tensor(&features, weights)?);
-                outputs.extend(product.into_iter().map(f64::from));
-            }
-            let all = self.forget.len() as u64;
-            check(progress, "extracting features", done as u64, all)?;
-        }
-        Ok(Matrix::from_vec(done, weights.cols(), outputs))
-    }
-
-    /// The outputs of an update, on a lane of their own where there are lanes.
-    fn start(
-        self: &Arc<Self>,
-        network: &Network,
-        at: (u64, f64),
-        watch: &mut dyn Watch,
-    ) -> Result<Pending> {
-        let scheduler = &self.feed.scheduler;
-        if scheduler.depth == 0 {
-            let outputs = scheduler.step("labels", at.0, || {
-                self.outputs(network, at, &mut Beside(watch))
-            })?;
-            return Ok(Pending::Here(Some(outputs)));
-        }
-        let (labels, network) = (self.clone(), network.clone());
-        let outputs = std::iter::once_with(move || labels.outputs(&network, at, &mut ()));
-        Ok(Pending::Lane(scheduler.lane("labels", outputs)?))
+        let eigen = Eigen::new(builder.finish()?.system())?;
+        let mut scores = Vec::with_capacity(retain.len());
+        feed.each(network, retain, None, progress, |passed| {
+            scores.extend(with_rows(&passed.features, |rows| {
+                leverage_scores(&self.engine, &eigen, rows, None)
+            })?);
+            Ok(())
+        })?;
+        Ok(scores)
     }
 }
 
-/// Outputs that are being computed.
-enum Pending {
-    Here(Option<Matrix>),
-    Lane(Lane<Matrix>),
+/// Feature rows as they pass through a network, which begins when they are first asked for.
+struct Features<F>(F);
+
+impl<F, I> IntoIterator for Features<F>
+where
+    F: FnOnce() -> Result<I>,
+    I: Iterator<Item = Result<Tensor<2>>>,
+{
+    type Item = Result<Tensor<2>>;
+    type IntoIter = Opened<I>;
+
+    fn into_iter(self) -> Opened<I> {
+        match (self.0)() {
+            Ok(features) => Opened::Open(features),
+            Err(error) => Opened::Failed(Some(error)),
+        }
+    }
 }
 
-impl Pending {
-    /// Whether they could be computed, if that is known by now.
-    fn check(&mut self) -> Result<()> {
-        if let Self::Lane(lane) = self
-            && let Some(outputs) = lane.ready()
-        {
-            *self = Self::Here(Some(outputs?));
-        }
-        Ok(())
-    }
+enum Opened<I> {
+    Open(I),
+    Failed(Option<Error>),
+}
 
-    /// Waits for them; there are none the second time.
-    fn take(&mut self) -> Result<Option<Matrix>> {
+impl<I: Iterator<Item = Result<Tensor<2>>>> Iterator for Opened<I> {
+    type Item = Result<Tensor<2>>;
+
+    fn next(&mut self) -> Option<Result<Tensor<2>>> {
         match self {
-            Self::Here(outputs) => Ok(outputs.take()),
-            Self::Lane(lane) => lane.next().transpose(),
+            Self::Open(features) => features.next(),
+            Self::Failed(error) => error.take().map(Err),
         }
     }
 }
 
-/// The targets of a run, and the outputs that will change them.
+/// Opens the features of `rows`; `progress` hears of each batch.
+fn opened<N: FeatureNet, B: Batches<Input = N::Input>, P: Fn(u64, u64) -> Result<()>>(
+    source: &Source<N, B>,
+    rows: &[usize],
+    progress: P,
+) -> Result<impl Iterator<Item = Result<Tensor<2>>> + use<N, B, P>> {
+    let all = rows.len() as u64;
+    let mut done = 0;
+    let passing = source.feed.pass(&source.network, rows, None)?;
+    Ok(passing.map(move |passed| {
+        let passed = passed?;
+        done += passed.rows.len() as u64;
+        progress(done, all)?;
+        Ok(passed.features)
+    }))
+}
+
+/// Starts an update of the labels beside training, or computes it now where there are no lanes.
+fn start<N: FeatureNet, B: Batches<Input = N::Input>>(
+    labels: &mut LabelUpdates<AnyEngine>,
+    task: &Task<'_, N, B>,
+    source: Source<N, B>,
+    watch: &mut dyn Watch<N>,
+) -> Result<()> {
+    if task.feed.scheduler.depth == 0 {
+        let watch = RefCell::new(watch);
+        let heard = |done, all| {
+            let mut watch = watch.borrow_mut();
+            check(&mut Beside(*watch), "extracting features", done, all)
+        };
+        let retained = Features(|| {
+            let rows = source.sample(task.retain, &mut Beside(*watch.borrow_mut()))?;
+            opened(&source, &rows, &heard)
+        });
+        let forgotten = Features(|| opened(&source, task.forget, &heard));
+        return labels.compute(retained, forgotten);
+    }
+    let (retain, forget, again) = (task.retain.to_vec(), task.forget.to_vec(), source.clone());
+    let retained = Features(move || {
+        let rows = source.sample(&retain, &mut ())?;
+        opened(&source, &rows, |_, _| Ok(()))
+    });
+    let forgotten = Features(move || opened(&again, &forget, |_, _| Ok(())));
+    labels.start(retained, forgotten)
+}
+
+/// The targets of a run, which new labels change.
 struct Relabelled<'a> {
     kind: LabelKind,
     forget: &'a [usize],
@@ -284,7 +264,11 @@ struct Relabelled<'a> {
 }
 
 impl Relabelled<'_> {
-    fn set(&self, outputs: &Matrix) {
+    /// Puts labels to use when they are due.
+    fn set_when_due(&self, labels: &mut LabelUpdates<AnyEngine>) -> Result<()> {
+        let Some(outputs) = labels.wait()? else {
+            return Ok(());
+        };
         let mut targets = self.targets.borrow_mut();
         for (i, &row) in self.forget.iter().enumerate() {
             match self.kind {
@@ -292,26 +276,19 @@ impl Relabelled<'_> {
                 LabelKind::Soft => targets.set_distribution(row, softmax(outputs.row(i), 1.0)),
             }
         }
-    }
-
-    fn set_when_done(&self, pending: &mut Pending) -> Result<()> {
-        if let Some(outputs) = pending.take()? {
-            self.set(&outputs);
-        }
         Ok(())
     }
 }
 
 /// Lets a step begin when the labels of its batch are there.
-struct Gate<'a> {
-    watch: &'a mut dyn Watch,
-    labels: &'a Relabelled<'a>,
-    pending: &'a mut Pending,
-    late: Option<&'a mut Pending>,
+struct Gate<'a, N: FeatureNet> {
+    watch: &'a mut dyn Watch<N>,
+    relabelled: &'a Relabelled<'a>,
+    labels: &'a mut LabelUpdates<AnyEngine>,
     forgotten: &'a HashSet<usize>,
 }
 
-impl Watch for Gate<'_> {
+impl<N: FeatureNet> Watch<N> for Gate<'_, N> {
     fn rows(&mut self, done: u64, total: u64) -> bool {
         self.watch.rows(done, total)
     }
@@ -320,27 +297,17 @@ impl Watch for Gate<'_> {
         self.watch.other(phase, done, total)
     }
 
-    fn before_step(&mut self, batch: &Batch) -> Result<()> {
+    fn before_step(&mut self, rows: &[usize]) -> Result<()> {
         // There is no use in going on without labels that will never be there.
-        self.pending.check()?;
-        self.late.as_mut().map_or(Ok(()), |late| late.check())?;
-        if batch.rows.iter().any(|row| self.forgotten.contains(row)) {
-            self.labels.set_when_done(self.pending)?;
+        self.labels.check()?;
+        if rows.iter().any(|row| self.forgotten.contains(row)) {
+            self.relabelled.set_when_due(self.labels)?;
         }
-        self.watch.before_step(batch)
+        self.watch.before_step(rows)
     }
 
-    fn epoch(&mut self, session: &Session) -> Result<()> {
+    fn epoch(&mut self, session: &Session<N>) -> Result<()> {
         self.watch.epoch(session)
-    }
-}
-
-/// Sums over feature rows with a bias.
-fn spec(features: usize) -> SumsSpec {
-    SumsSpec {
-        features,
-        bias: true,
-        targets: 0,
     }
 }
 
@@ -356,7 +323,7 @@ fn count(share: f64, n: usize) -> Result<usize> {
     Ok(((share * n as f64).ceil() as usize).clamp(1, n))
 }
 
-impl Method for Muso {
+impl Settings for Muso {
     fn name(&self) -> &'static str {
         "MUSO"
     }
@@ -382,32 +349,28 @@ impl Method for Muso {
         within("every", self.every.unwrap_or(1) as f64, 1.0, f64::INFINITY)?;
         self.recipe.check()
     }
+}
 
-    fn unlearn(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network> {
+impl<N: FeatureNet, B: Batches<Input = N::Input>> Method<N, B> for Muso {
+    fn unlearn(&self, task: &Task<'_, N, B>, watch: &mut dyn Watch<N>) -> Result<N> {
         let known = match self.reference {
             Reference::Labels => {
                 let labels = task.feed.labels(task.forget);
                 Targets::Classes(&labels).to_matrix(labels.len(), task.classes)
             }
             Reference::Logits => {
-                let original = task
+                let (original, forget) = (task.original, task.forget);
+                let logits = task
                     .feed
-                    .extract(task.original, task.forget, &mut Beside(watch))?;
-                let logits = original.logits.iter().copied().map(f64::from).collect();
-                Matrix::from_vec(task.forget.len(), task.classes, logits)
+                    .logits(original, forget, None, &mut Beside(watch))?;
+                let logits = logits.into_iter().map(f64::from).collect();
+                Matrix::from_vec(forget.len(), task.classes, logits)
             }
         };
-        let labels = Arc::new(Labels {
-            settings: self.clone(),
-            feed: task.feed.clone(),
-            retain: task.retain.to_vec(),
-            forget: task.forget.to_vec(),
-            trained: head_matrix(task.original),
-            initial: head_matrix(task.initial),
-            reference: known,
-            engine: task.engine.clone(),
-            seed: task.seed,
-        });
+        let mut labels = LabelUpdates::new(task.engine, task.original.head(), task.initial.head())
+            .reference(known)
+            .staleness(self.staleness)
+            .scheduler(task.feed.scheduler.clone());
         let relabelled = Relabelled {
             kind: self.labels,
             forget: task.forget,
@@ -418,7 +381,6 @@ impl Method for Muso {
         let steps = rows.len().div_ceil(self.recipe.batch);
         let seed = stream(task.seed, 0x3502);
         let mut session = Session::new(task.original.clone(), self.recipe.clone(), seed);
-        let mut late: Option<Pending> = None;
         let mut update = 0;
         while !session.is_finished() {
             let part = (session.epoch * steps + session.step) as f64
@@ -427,32 +389,33 @@ impl Method for Muso {
             let is_last = session.epoch + 1 == session.recipe.epochs
                 && self.every.is_none_or(|every| every >= left);
             // Labels that are put to use an update late are of no use after the last.
-            let mut pending = if is_last && late.is_some() {
-                Pending::Here(None)
+            if is_last && self.staleness > 0 && update > 0 {
+                labels.skip();
             } else {
-                labels.start(&session.network, (update, part), watch)?
-            };
-            if self.staleness > 0 {
-                // The first labels have none before them to stand in.
-                let mut due = match late.take() {
-                    Some(due) => due,
-                    None => std::mem::replace(&mut pending, Pending::Here(None)),
+                let source = Source {
+                    sampling: self.sampling,
+                    feed: task.feed.clone(),
+                    network: session.network.clone(),
+                    engine: task.engine.clone(),
+                    seed: stream(stream(task.seed, 0x3501), update),
                 };
-                relabelled.set_when_done(&mut due)?;
-                late = Some(std::mem::replace(&mut pending, Pending::Here(None)));
+                labels.set_ridge(self.ridge.at(part));
+                start(&mut labels, task, source, watch)?;
+            }
+            if self.staleness > 0 {
+                relabelled.set_when_due(&mut labels)?;
             }
             update += 1;
             let mut gate = Gate {
                 watch: &mut *watch,
-                labels: &relabelled,
-                pending: &mut pending,
-                late: late.as_mut(),
+                relabelled: &relabelled,
+                labels: &mut labels,
                 forgotten: &forgotten,
             };
-            let mut loss = |step: &Step<'_>| relabelled.targets.borrow().loss(step);
+            let mut loss = |step: &Step<'_, N>| relabelled.targets.borrow().loss(step);
             session.advance(task.feed, &rows, self.every, &mut loss, None, &mut gate)?;
             // Should no batch of this stretch have held a forgotten row.
-            relabelled.set_when_done(&mut pending)?;
+            relabelled.set_when_due(&mut labels)?;
             if session.step == 0 {
                 watch.epoch(&session)?;
             }

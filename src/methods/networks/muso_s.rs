@@ -1,12 +1,14 @@
 //! MUSO with snapshot features and the target form of its lemma.
 
-use muso_models::Network;
+use muso_models::FeatureNet;
 use serde::{Deserialize, Serialize};
 
-use super::{Method, Task, descend, settings_of, short, within};
+use super::{Method, Settings, Task, descend, settings_of, short, within};
+use crate::engine::{AnyEngine, with_rows};
 use crate::error::Result;
-use crate::features::SHIFTS;
-use crate::labels::{TargetForm, TargetParams, entropy_of, softmax};
+use crate::features::Batches;
+use crate::labels::{TargetFit, TargetForm, TargetParams};
+use crate::softmax::{entropy, softmax};
 use crate::train::{Beside, Recipe, Rule, Schedule, Watch};
 
 /// What the retained rows alone say of the forgotten ones, seen through features that have not memorised them.
@@ -18,7 +20,8 @@ use crate::train::{Beside, Recipe, Rule, Schedule, Watch};
 /// 3. Sharpness: softmax(k·τ·ỹ_u), where τ is the leave-one-out temperature and k makes the left-out retained rows as
 ///    uncertain as the original network is of images that it has *not* memorised: the retained ones moved by a pixel
 ///    (times `sharpen`: what is forgotten is often further from the retained rows than they are from one another, and a
-///    network is surer out there than least squares).
+///    network is surer out there than least squares). Rows that have no variants, unlike images, take the leave-one-out
+///    temperature as it is (k = 1).
 /// 4. Descent on the retained rows with their labels and the forgotten ones with these.
 ///
 /// Neither a retrained model nor any data beyond the training rows is used.
@@ -60,7 +63,11 @@ impl Default for MusoS {
 
 impl MusoS {
     /// The network whose features the labels are made of.
-    fn source(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network> {
+    fn source<N: FeatureNet, B: Batches<Input = N::Input>>(
+        &self,
+        task: &Task<'_, N, B>,
+        watch: &mut dyn Watch<N>,
+    ) -> Result<N> {
         let epochs = task.recipe.epochs as f64;
         let distance = |epoch: usize| (epoch as f64 - self.snapshot * epochs).abs();
         let nearest = task
@@ -89,52 +96,87 @@ impl MusoS {
         )
     }
 
-    /// Mean entropy of what the original network says of retained rows moved by a pixel.
-    fn entropy_beside_the_rows(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<f64> {
+    /// Mean entropy of what the original network says of variants of the retained rows, if they have any.
+    fn entropy_beside_the_rows<N: FeatureNet, B: Batches<Input = N::Input>>(
+        &self,
+        task: &Task<'_, N, B>,
+        watch: &mut dyn Watch<N>,
+    ) -> Result<Option<f64>> {
+        let variants = task.feed.data.variants();
         let mut total = 0.0;
-        for shift in SHIFTS {
-            let moved = task.feed.extract_changed(
-                task.original,
-                task.retain,
-                Some(shift),
-                &mut Beside(watch),
-            )?;
-            for row in moved.logits.chunks(task.classes) {
+        for variant in 0..variants {
+            let (network, rows) = (task.original, task.retain);
+            let progress = &mut Beside(watch);
+            let logits = task.feed.logits(network, rows, Some(variant), progress)?;
+            for row in logits.chunks(task.classes) {
                 let row: Vec<f64> = row.iter().copied().map(f64::from).collect();
-                total += entropy_of(&softmax(&row, 1.0));
+                total += entropy(&softmax(&row, 1.0));
             }
         }
-        Ok(total / (SHIFTS.len() * task.retain.len()) as f64)
+        Ok((variants > 0).then(|| total / (variants * task.retain.len()) as f64))
     }
 
-    /// The forgotten rows' distributions, in their order.
-    fn labels(
+    /// Fits the target form in two passes over the features of the retained rows, which are not kept.
+    fn fit<N: FeatureNet, B: Batches<Input = N::Input>>(
         &self,
-        task: &Task<'_>,
-        source: &Network,
-        watch: &mut dyn Watch,
-    ) -> Result<Vec<Vec<f32>>> {
-        let retained = task.feed.extract(source, task.retain, &mut Beside(watch))?;
+        task: &Task<'_, N, B>,
+        source: &N,
+        watch: &mut dyn Watch<N>,
+    ) -> Result<TargetForm> {
         let params = TargetParams {
             relative_ridge: self.relative_ridge,
             balance: self.balance,
         };
-        let form = task.feed.scheduler.step("solve", 0, || {
-            let classes = task.feed.labels(task.retain);
-            let rows = retained.feature_rows();
-            TargetForm::fit(task.engine, rows, &classes, task.classes, &params)
+        let (feed, progress) = (task.feed, &mut Beside(watch));
+        let classes = feed.labels(task.retain);
+        let mut fit = TargetFit::<AnyEngine>::new(task.engine, &classes, task.classes, params)?;
+        let order: Vec<usize> = fit.order().into_iter().map(|i| task.retain[i]).collect();
+        let mut number = 0;
+        feed.each(source, &order, None, progress, |passed| {
+            number += 1;
+            feed.scheduler
+                .step("gram", number - 1, || fit.update(&passed.features))
         })?;
-        let sharpness =
-            self.sharpen * form.sharpness_of(self.entropy_beside_the_rows(task, watch)?);
-        let forgotten = task.feed.extract(source, task.forget, &mut Beside(watch))?;
-        form.labels(task.engine, forgotten.feature_rows(), sharpness)
+        let mut model = feed.scheduler.step("solve", 0, || fit.solve())?;
+        let mut number = 0;
+        feed.each(source, task.retain, None, progress, |passed| {
+            number += 1;
+            feed.scheduler.step("solve", number, || {
+                with_rows(&passed.features, |rows| model.leave_out(rows))
+            })
+        })?;
+        model.finish()
+    }
+
+    /// The forgotten rows' distributions, in their order.
+    fn labels<N: FeatureNet, B: Batches<Input = N::Input>>(
+        &self,
+        task: &Task<'_, N, B>,
+        source: &N,
+        watch: &mut dyn Watch<N>,
+    ) -> Result<Vec<Vec<f32>>> {
+        let form = self.fit(task, source, watch)?;
+        let sharpness = match self.entropy_beside_the_rows(task, watch)? {
+            Some(entropy) => self.sharpen * form.sharpness_of(entropy),
+            None => self.sharpen,
+        };
+        let mut labels = Vec::with_capacity(task.forget.len());
+        let progress = &mut Beside(watch);
+        task.feed
+            .each(source, task.forget, None, progress, |passed| {
+                labels.extend(with_rows(&passed.features, |rows| {
+                    form.labels(task.engine, rows, sharpness)
+                })?);
+                Ok(())
+            })?;
+        Ok(labels)
     }
 }
 
 /// Passes on how far it is, but not the epochs: they are not those of the network that forgets.
-struct Quiet<'a>(&'a mut dyn Watch);
+struct Quiet<'a, N: FeatureNet>(&'a mut dyn Watch<N>);
 
-impl Watch for Quiet<'_> {
+impl<N: FeatureNet> Watch<N> for Quiet<'_, N> {
     fn rows(&mut self, done: u64, total: u64) -> bool {
         self.0.rows(done, total)
     }
@@ -144,7 +186,7 @@ impl Watch for Quiet<'_> {
     }
 }
 
-impl Method for MusoS {
+impl Settings for MusoS {
     fn name(&self) -> &'static str {
         "MUSO-S"
     }
@@ -166,8 +208,10 @@ impl Method for MusoS {
         within("sharpen", self.sharpen, 1e-3, 1e3)?;
         self.recipe.check()
     }
+}
 
-    fn unlearn(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network> {
+impl<N: FeatureNet, B: Batches<Input = N::Input>> Method<N, B> for MusoS {
+    fn unlearn(&self, task: &Task<'_, N, B>, watch: &mut dyn Watch<N>) -> Result<N> {
         let source = self.source(task, watch)?;
         let mut targets = task.targets();
         let scheduler = &task.feed.scheduler;

@@ -2,14 +2,13 @@
 
 use std::cell::RefCell;
 
-use muso_models::burn::tensor::Tensor;
-use muso_models::{Mode, Network};
+use muso_models::{FeatureNet, Mode};
 use serde::{Deserialize, Serialize};
 
-use super::{Method, Task, settings_of, short, within};
-use crate::data::images::{Batch, shuffled};
+use super::{Method, Settings, Task, settings_of, short, within};
+use crate::data::images::shuffled;
 use crate::error::Result;
-use crate::features::Feed;
+use crate::features::{Batches, Feed, Order};
 use crate::scheduler::Scheduler;
 use crate::train::{Recipe, Rule, Session, Watch, cross_entropy, stream};
 
@@ -33,8 +32,8 @@ impl Default for NegGrad {
 }
 
 /// Batches of some rows without end, each round in another order.
-struct Rounds<'a> {
-    feed: &'a Feed,
+struct Rounds<'a, B: Batches> {
+    feed: &'a Feed<B>,
     rows: &'a [usize],
     batch: usize,
     seed: u64,
@@ -42,8 +41,8 @@ struct Rounds<'a> {
     rest: Vec<usize>,
 }
 
-impl Rounds<'_> {
-    fn next(&mut self) -> Result<(Batch, Tensor<4>)> {
+impl<B: Batches> Rounds<'_, B> {
+    fn next(&mut self) -> Result<(Vec<usize>, B::Input)> {
         if self.rest.is_empty() {
             self.rest = shuffled(self.rows, stream(self.seed, self.round));
             self.round += 1;
@@ -54,23 +53,23 @@ impl Rounds<'_> {
             scheduler: Scheduler::in_place(),
             ..self.feed.clone()
         };
-        let mut batch = direct
-            .batches(rows, now, None, 0, 0)?
+        let batch = direct
+            .batches(Order::new(rows, now))?
             .next()
             .expect("there is at least one row")?;
-        let images = direct.upload(&mut batch, 0)?;
-        Ok((batch, images))
+        let (rows, _, input) = direct.upload(batch, 0)?;
+        Ok((rows, input))
     }
 }
 
 /// Draws the forgotten rows of a step before it: a loss cannot fail, and one that goes on without them is not this one.
-struct Drawing<'a> {
-    watch: &'a mut dyn Watch,
-    rounds: &'a mut Rounds<'a>,
-    drawn: &'a RefCell<Option<(Batch, Tensor<4>)>>,
+struct Drawing<'a, N: FeatureNet, B: Batches> {
+    watch: &'a mut dyn Watch<N>,
+    rounds: &'a mut Rounds<'a, B>,
+    drawn: &'a RefCell<Option<(Vec<usize>, B::Input)>>,
 }
 
-impl Watch for Drawing<'_> {
+impl<N: FeatureNet, B: Batches> Watch<N> for Drawing<'_, N, B> {
     fn rows(&mut self, done: u64, total: u64) -> bool {
         self.watch.rows(done, total)
     }
@@ -79,17 +78,17 @@ impl Watch for Drawing<'_> {
         self.watch.other(phase, done, total)
     }
 
-    fn before_step(&mut self, batch: &Batch) -> Result<()> {
+    fn before_step(&mut self, rows: &[usize]) -> Result<()> {
         *self.drawn.borrow_mut() = Some(self.rounds.next()?);
-        self.watch.before_step(batch)
+        self.watch.before_step(rows)
     }
 
-    fn epoch(&mut self, session: &Session) -> Result<()> {
+    fn epoch(&mut self, session: &Session<N>) -> Result<()> {
         self.watch.epoch(session)
     }
 }
 
-impl Method for NegGrad {
+impl Settings for NegGrad {
     fn name(&self) -> &'static str {
         "NegGrad+"
     }
@@ -102,8 +101,10 @@ impl Method for NegGrad {
         within("retain-weight", self.retain_weight, 0.0, 1.0)?;
         self.recipe.check()
     }
+}
 
-    fn unlearn(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network> {
+impl<N: FeatureNet, B: Batches<Input = N::Input>> Method<N, B> for NegGrad {
+    fn unlearn(&self, task: &Task<'_, N, B>, watch: &mut dyn Watch<N>) -> Result<N> {
         let targets = task.targets();
         let mut rounds = Rounds {
             feed: task.feed,
@@ -121,12 +122,12 @@ impl Method for NegGrad {
         };
         let seed = stream(task.seed, 0x4E67);
         let mut session = Session::new(task.original.clone(), self.recipe.clone(), seed);
-        let mut loss = |step: &crate::train::Step<'_>| {
+        let mut loss = |step: &crate::train::Step<'_, N>| {
             let down = targets.loss(step) * self.retain_weight;
-            let (batch, images) = drawn.take().expect("a batch is drawn before every step");
+            let (rows, input) = drawn.take().expect("a batch is drawn before every step");
             // The forgotten rows pass with the running statistics: their own must not be remembered.
-            let logits = step.logits_of(images, Mode::Eval);
-            let wanted = targets.of(&batch.rows, &logits.device());
+            let logits = step.logits_of(input, Mode::Eval);
+            let wanted = targets.of(&rows, &logits.device());
             down - cross_entropy(logits, wanted) * (1.0 - self.retain_weight)
         };
         session.run(task.feed, task.retain, &mut loss, &mut watch)?;

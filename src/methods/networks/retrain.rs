@@ -1,10 +1,11 @@
 //! The gold standard: training without the forgotten rows.
 
-use muso_models::Network;
+use muso_models::FeatureNet;
 use serde::{Deserialize, Serialize};
 
-use super::{Method, Task, descend, settings_of};
+use super::{Method, Settings, Task, descend, settings_of};
 use crate::error::Result;
+use crate::features::Batches;
 use crate::train::Watch;
 
 /// Trains anew on the retained rows alone. Every parameter, not only the head, starts from the initial weights: a
@@ -13,7 +14,7 @@ use crate::train::Watch;
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Retrain {}
 
-impl Method for Retrain {
+impl Settings for Retrain {
     fn name(&self) -> &'static str {
         "Retrain"
     }
@@ -25,8 +26,10 @@ impl Method for Retrain {
     fn check(&self) -> Result<()> {
         Ok(())
     }
+}
 
-    fn unlearn(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network> {
+impl<N: FeatureNet, B: Batches<Input = N::Input>> Method<N, B> for Retrain {
+    fn unlearn(&self, task: &Task<'_, N, B>, watch: &mut dyn Watch<N>) -> Result<N> {
         let start = task.initial.clone();
         descend(
             task,

@@ -1,15 +1,15 @@
 //! Random labels, for the weights that the forgotten rows matter to.
 
 use muso_models::burn::tensor::{Tensor, TensorData};
-use muso_models::{Network, Tape, params};
+use muso_models::{FeatureNet, Tape, params};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
-use super::{Method, Task, settings_of, short, within};
+use super::{Method, Settings, Task, settings_of, short, within};
 use crate::error::Result;
-use crate::features::host;
-use crate::train::{Optimizer, Recipe, Rule, Session, Watch, gradients, stream};
+use crate::features::{Batches, Order, host};
+use crate::train::{Optimizer, Recipe, Rule, Session, Watch, differentiate, stream};
 
 /// Finds the weights with the largest gradient over the forgotten rows, then trains only those on everything, the
 /// forgotten rows with classes that are drawn anew each epoch, uniformly over all. The other weights end exactly where
@@ -37,18 +37,20 @@ impl Default for Salun {
 
 impl Salun {
     /// 1 for weights that may move and 0 for the others, in the shape of the network's weights.
-    fn mask(&self, task: &Task<'_>) -> Result<Vec<Tensor<1>>> {
+    fn mask<N: FeatureNet, B: Batches<Input = N::Input>>(
+        &self,
+        task: &Task<'_, N, B>,
+    ) -> Result<Vec<Tensor<1>>> {
         let targets = task.targets();
         let tape = Tape::default();
         let mut sums: Vec<Vec<f32>> = Vec::new();
         let rows = task.forget.to_vec();
-        let batches = task.feed.batches(rows, self.recipe.batch, None, 0, 0)?;
+        let batches = task.feed.batches(Order::new(rows, self.recipe.batch))?;
         for (number, batch) in (0..).zip(batches) {
-            let mut batch = batch?;
-            let images = task.feed.upload(&mut batch, number)?;
-            let mut loss = |step: &crate::train::Step<'_>| targets.loss(step);
-            let (_, found, _) = gradients(task.original, images, &batch, &mut loss, false, &tape);
-            let found: Vec<Vec<f32>> = found.into_iter().map(host).collect();
+            let (rows, _, input) = task.feed.upload(batch?, number)?;
+            let mut loss = |step: &crate::train::Step<'_, N>| targets.loss(step);
+            let found = differentiate(task.original, input, &rows, &mut loss, false, &tape);
+            let found: Vec<Vec<f32>> = found.gradients.into_iter().map(host).collect();
             if sums.is_empty() {
                 sums = found;
                 continue;
@@ -81,7 +83,7 @@ impl Salun {
     }
 }
 
-impl Method for Salun {
+impl Settings for Salun {
     fn name(&self) -> &'static str {
         "SalUn"
     }
@@ -94,8 +96,10 @@ impl Method for Salun {
         within("share", self.share, 0.0, 1.0)?;
         self.recipe.check()
     }
+}
 
-    fn unlearn(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network> {
+impl<N: FeatureNet, B: Batches<Input = N::Input>> Method<N, B> for Salun {
+    fn unlearn(&self, task: &Task<'_, N, B>, watch: &mut dyn Watch<N>) -> Result<N> {
         let mask = self.mask(task)?;
         let anchor = params::weights(task.original);
         let mut random = ChaCha8Rng::seed_from_u64(stream(task.seed, 0x5A));
@@ -107,7 +111,7 @@ impl Method for Salun {
             for &row in task.forget {
                 targets.set_class(row, random.random_range(0..task.classes as i64));
             }
-            let mut loss = |step: &crate::train::Step<'_>| targets.loss(step);
+            let mut loss = |step: &crate::train::Step<'_, N>| targets.loss(step);
             let mut hold = |optimizer: &mut Optimizer, weights: Vec<Tensor<1>>| {
                 optimizer.keep(weights, &anchor, &mask)
             };

@@ -1,12 +1,13 @@
 //! The original as a teacher to obey on what stays and to disobey on what goes.
 
-use muso_models::Network;
+use muso_models::FeatureNet;
 use muso_models::burn::tensor::Tensor;
 use muso_models::burn::tensor::activation::softmax;
 use serde::{Deserialize, Serialize};
 
-use super::{Method, Task, settings_of, short, within};
+use super::{Method, Settings, Task, settings_of, short, within};
 use crate::error::Result;
+use crate::features::Batches;
 use crate::train::{Recipe, Rule, Session, Step, Watch, cross_entropy, stream};
 
 /// SCRUB: epochs that ascend T²·KL(original ‖ student) on the forgotten rows alternate with epochs that descend
@@ -41,7 +42,7 @@ impl Default for Scrub {
     }
 }
 
-impl Method for Scrub {
+impl Settings for Scrub {
     fn name(&self) -> &'static str {
         "SCRUB"
     }
@@ -57,14 +58,16 @@ impl Method for Scrub {
         within("forget-batch", self.forget_batch as f64, 1.0, f64::INFINITY)?;
         self.recipe.check()
     }
+}
 
-    fn unlearn(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network> {
-        let teacher = task.original.folded();
+impl<N: FeatureNet, B: Batches<Input = N::Input>> Method<N, B> for Scrub {
+    fn unlearn(&self, task: &Task<'_, N, B>, watch: &mut dyn Watch<N>) -> Result<N> {
+        let teacher = task.original.extractor();
         let targets = task.targets();
         let heat = self.temperature;
         // KL up to the teacher's own entropy, which the student cannot change.
-        let divergence = |step: &Step<'_>, logits: Tensor<2>| {
-            let answers = teacher.forward(step.images.clone());
+        let divergence = |step: &Step<'_, N>, logits: Tensor<2>| {
+            let answers = teacher.logits(step.input.clone());
             let wanted = softmax(answers / heat, 1).autodiff();
             cross_entropy(logits / heat, wanted) * (heat * heat)
         };
@@ -80,7 +83,7 @@ impl Method for Scrub {
         );
         while !back.is_finished() {
             if back.epoch < self.ascents {
-                let mut ascend = |step: &Step<'_>| -divergence(step, step.logits());
+                let mut ascend = |step: &Step<'_, N>| -divergence(step, step.logits());
                 // One optimiser for both, as published: its memory of the ascent keeps the descent from undoing it.
                 away.network = back.network.clone();
                 away.optimizer = back.optimizer.clone();
@@ -88,9 +91,9 @@ impl Method for Scrub {
                 back.network = away.network.clone();
                 back.optimizer = away.optimizer.clone();
             }
-            let mut descend = |step: &Step<'_>| {
+            let mut descend = |step: &Step<'_, N>| {
                 let logits = step.logits();
-                let wanted = targets.of(&step.batch.rows, &logits.device());
+                let wanted = targets.of(step.rows, &logits.device());
                 cross_entropy(logits.clone(), wanted) * self.label_weight
                     + divergence(step, logits) * self.teacher_weight
             };

@@ -1,12 +1,13 @@
 //! Selective synaptic dampening: no training at all.
 
 use muso_models::burn::tensor::Tensor;
-use muso_models::{Network, Tape, params};
+use muso_models::{FeatureNet, Tape, params};
 use serde::{Deserialize, Serialize};
 
-use super::{Method, Task, settings_of, within};
+use super::{Method, Settings, Task, settings_of, within};
 use crate::error::{Error, Result};
-use crate::train::{Step, Watch, gradients};
+use crate::features::{Batches, Order};
+use crate::train::{Step, Watch, differentiate};
 
 /// Weighs each parameter by the mean squared gradient over batches, once for the forgotten rows (F_u) and once for
 /// all (F_D); where F_u > α·F_D, multiplies it by min(λ·F_D/F_u, 1).
@@ -32,24 +33,24 @@ impl Default for Ssd {
 }
 
 impl Ssd {
-    fn importance(
+    fn importance<N: FeatureNet, B: Batches<Input = N::Input>>(
         &self,
-        task: &Task<'_>,
+        task: &Task<'_, N, B>,
         rows: &[usize],
-        watch: &mut dyn Watch,
+        watch: &mut dyn Watch<N>,
     ) -> Result<Vec<Tensor<1>>> {
         let targets = task.targets();
         let tape = Tape::default();
         let mut sums: Vec<Tensor<1>> = Vec::new();
         let mut batches: u64 = 0;
         let mut done = 0;
-        for batch in task.feed.batches(rows.to_vec(), self.batch, None, 0, 0)? {
-            let mut batch = batch?;
-            done += batch.rows.len();
-            let images = task.feed.upload(&mut batch, batches)?;
-            let mut loss = |step: &Step<'_>| targets.loss(step);
-            let (_, found, _) = gradients(task.original, images, &batch, &mut loss, false, &tape);
-            let squares = found.into_iter().map(|g| g.clone() * g);
+        let order = Order::new(rows.to_vec(), self.batch);
+        for batch in task.feed.batches(order)? {
+            let (batch, _, input) = task.feed.upload(batch?, batches)?;
+            done += batch.len();
+            let mut loss = |step: &Step<'_, N>| targets.loss(step);
+            let found = differentiate(task.original, input, &batch, &mut loss, false, &tape);
+            let squares = found.gradients.into_iter().map(|g| g.clone() * g);
             sums = if sums.is_empty() {
                 squares.collect()
             } else {
@@ -67,7 +68,7 @@ impl Ssd {
     }
 }
 
-impl Method for Ssd {
+impl Settings for Ssd {
     fn name(&self) -> &'static str {
         "SSD"
     }
@@ -81,8 +82,10 @@ impl Method for Ssd {
         within("dampening", self.dampening, 0.0, f64::MAX)?;
         within("batch", self.batch as f64, 1.0, f64::INFINITY)
     }
+}
 
-    fn unlearn(&self, task: &Task<'_>, watch: &mut dyn Watch) -> Result<Network> {
+impl<N: FeatureNet, B: Batches<Input = N::Input>> Method<N, B> for Ssd {
+    fn unlearn(&self, task: &Task<'_, N, B>, watch: &mut dyn Watch<N>) -> Result<N> {
         let forgotten = self.importance(task, task.forget, watch)?;
         let all = self.importance(task, &task.all_rows(), watch)?;
         let weights = params::weights(task.original)

@@ -256,8 +256,8 @@ fn report(
             format!(
                 "{}, {} training and {} test images",
                 config.data.kind,
-                bench.train.set.len(),
-                bench.test.set.len()
+                bench.train.data.set.len(),
+                bench.test.data.set.len()
             ),
         ),
         (
@@ -269,7 +269,7 @@ fn report(
             format!(
                 "{} epochs of {} rows, batch {}",
                 config.train.epochs,
-                bench.train.set.len(),
+                bench.train.data.set.len(),
                 config.train.batch
             ),
         ),

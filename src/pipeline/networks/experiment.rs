@@ -5,6 +5,7 @@
 //! is the mean of their metrics, because a single one says as much about its order as about the rows it never saw, and
 //! the gap between two of them says how close to Retrain anything can be expected to come. Then every [`Arm`] unlearns.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use muso_models::burn::tensor::Device;
@@ -13,11 +14,12 @@ use muso_models::{Network, NetworkConfig};
 use super::Machine;
 pub use super::cases::Case;
 use super::jobs::{Ticker, each};
+use crate::data::Split;
 use crate::data::images::{Dataset, Normalisation};
 use crate::engine::AnyEngine;
 use crate::error::{Error, Result};
 use crate::evaluate::{Judged, Mia, MiaOutputs, Outputs, RowSet, Scores, Source, avg_gap};
-use crate::features::Feed;
+use crate::features::{Feed, Images};
 use crate::methods::networks::{Method, Retrain, Snapshot, Task};
 use crate::progress::Progress;
 use crate::scheduler::Scheduler;
@@ -53,8 +55,10 @@ impl Bench {
     ) -> Result<Self> {
         network.check()?;
         let feed = |set, normalisation: &Normalisation| Feed {
-            set,
-            normalisation: normalisation.clone(),
+            data: Images {
+                set,
+                normalisation: normalisation.clone(),
+            },
             device: device.clone(),
             scheduler: scheduler.clone(),
         };
@@ -71,6 +75,22 @@ impl Bench {
         Ok(self.network.init(stream(seed, 0x1417), device)?)
     }
 
+    /// The task of unlearning some of the training rows, without snapshots.
+    pub(super) fn task<'a>(
+        &'a self,
+        split: &'a Split,
+        networks: [&'a Network; 2],
+        recipe: &'a Recipe,
+        engine: &'a AnyEngine,
+    ) -> Task<'a> {
+        let rows = [split.retain.as_slice(), split.forget.as_slice()];
+        let mut task = Task::new(&self.train, rows, networks, recipe, engine);
+        task.untrained = Some(Arc::new(|seed| {
+            Ok(self.network.init(seed, &self.train.device)?)
+        }));
+        task
+    }
+
     /// What a network says of some rows.
     pub fn outputs(
         &self,
@@ -82,8 +102,7 @@ impl Bench {
             Source::Train => &self.train,
             Source::Test => &self.test,
         };
-        let found = feed.extract(network, &rows.rows, progress)?;
-        Outputs::new(found.logits, self.network.classes, &feed.labels(&rows.rows))
+        Outputs::of(feed, network, &rows.rows, progress)
     }
 
     /// Percent of `rows` of one of the feeds that a network classifies rightly.
@@ -94,9 +113,7 @@ impl Bench {
         rows: &[usize],
         progress: &mut dyn Progress,
     ) -> Result<f64> {
-        let found = feed.extract(network, rows, progress)?;
-        let outputs = Outputs::new(found.logits, self.network.classes, &feed.labels(rows))?;
-        Ok(outputs.accuracy())
+        Ok(Outputs::of(feed, network, rows, progress)?.accuracy())
     }
 
     /// All metrics of a network.
@@ -206,7 +223,7 @@ pub fn train(
     }
     let clock = Instant::now();
     let initial = bench.initial(seed)?;
-    let targets = RowTargets::new(bench.train.set.labels(), bench.network.classes);
+    let targets = RowTargets::new(bench.train.data.set.labels(), bench.network.classes);
     let mut session = Session::new(initial.clone(), recipe.clone(), stream(seed, 0x7124));
     let mut keeping = Keeping {
         keep,
@@ -343,7 +360,7 @@ impl Plan<'_> {
     }
 
     fn all_rows(&self) -> Vec<usize> {
-        (0..self.bench.train.set.len()).collect()
+        (0..self.bench.train.data.set.len()).collect()
     }
 
     fn train_all(&self, progress: &mut dyn Progress) -> Result<Vec<Trained>> {
@@ -403,6 +420,7 @@ impl Plan<'_> {
                         let engine = self.machine.engine.for_worker();
                         let task = self.task(case, &initial, &initial, &[], drawn, &engine);
                         let network = Retrain {}.unlearn(&task, &mut watch)?;
+                        drop(task);
                         Ok(Trained {
                             initial,
                             network,
@@ -424,19 +442,12 @@ impl Plan<'_> {
         seed: u64,
         engine: &'a AnyEngine,
     ) -> Task<'a> {
-        Task {
-            feed: &self.bench.train,
-            classes: self.bench.network.classes,
-            retain: &case.split.retain,
-            forget: &case.split.forget,
-            original,
-            initial,
-            snapshots,
-            network: &self.bench.network,
-            recipe: self.recipe,
-            seed,
-            engine,
-        }
+        let mut task = self
+            .bench
+            .task(&case.split, [original, initial], self.recipe, engine);
+        task.snapshots = snapshots;
+        task.seed = seed;
+        task
     }
 
     fn unlearn_all(
@@ -454,7 +465,7 @@ impl Plan<'_> {
             }
         }
         // About five epochs of everything an arm.
-        let total = jobs.len() * self.bench.train.set.len() * 5;
+        let total = jobs.len() * self.bench.train.data.set.len() * 5;
         let found = each(
             self.machine.threads,
             &jobs,

@@ -139,7 +139,7 @@ impl Folder {
         let seed = config.seeds[0];
         let initial = bench.initial(seed)?;
         let make = make_text(&bench.network);
-        let rows: Vec<usize> = (0..bench.train.set.len()).collect();
+        let rows: Vec<usize> = (0..bench.train.data.set.len()).collect();
         let (rows, held_out) = hold_out(rows, config, seed);
         let session_file = self.file(SESSION);
         let (mut session, mut log) = if session_file.exists() {
@@ -164,7 +164,7 @@ impl Folder {
             (session, Vec::new())
         };
 
-        let targets = RowTargets::new(bench.train.set.labels(), bench.network.classes);
+        let targets = RowTargets::new(bench.train.data.set.labels(), bench.network.classes);
         let keep = config.snapshot_epochs();
         let patience = config.early_stop.as_ref().map(|stop| stop.patience);
         let mut watch = Reporting(progress);

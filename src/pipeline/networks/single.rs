@@ -15,7 +15,7 @@ use crate::data::checkpoint::write_state;
 use crate::data::{Forget, OutputFile, commit_all};
 use crate::error::{Error, Result};
 use crate::evaluate::{Mia, Outputs, Scores, avg_gap};
-use crate::methods::networks::{Method, Retrain, Snapshot, Task, find};
+use crate::methods::networks::{Method, Retrain, Snapshot, find};
 use crate::outcome::RunReport;
 use crate::progress::Progress;
 use crate::scheduler::Summary;
@@ -77,7 +77,7 @@ pub fn train(
             }
         })?
     };
-    let rows: Vec<usize> = (0..bench.test.set.len()).collect();
+    let rows: Vec<usize> = (0..bench.test.data.set.len()).collect();
     let test_accuracy = bench
         .accuracy(&bench.test, &model, &rows, progress)
         .map_err(|error| match error {
@@ -189,19 +189,10 @@ impl Unlearn {
         let case = Case::new(forget, &data, seed)?;
         let start = Start::find(self, data, place)?;
         let bench = &start.bench;
-        let task = Task {
-            feed: &bench.train,
-            classes: bench.network.classes,
-            retain: &case.split.retain,
-            forget: &case.split.forget,
-            original: &start.original,
-            initial: &start.initial,
-            snapshots: &start.snapshots,
-            network: &bench.network,
-            recipe: &self.config.train,
-            seed,
-            engine: &place.engine,
-        };
+        let networks = [&start.original, &start.initial];
+        let mut task = bench.task(&case.split, networks, &self.config.train, &place.engine);
+        task.snapshots = &start.snapshots;
+        task.seed = seed;
         let clock = Instant::now();
         let unlearned = method.unlearn(&task, &mut Phase("unlearning", progress))?;
         let seconds = clock.elapsed().as_secs_f64();
@@ -445,9 +436,12 @@ fn over(bench: &Bench, case: Option<&Case>) -> BTreeMap<&'static str, String> {
         None => BTreeMap::from([
             (
                 "ra",
-                format!("over all {} training rows", bench.train.set.len()),
+                format!("over all {} training rows", bench.train.data.set.len()),
             ),
-            ("ta", format!("over all {} test rows", bench.test.set.len())),
+            (
+                "ta",
+                format!("over all {} test rows", bench.test.data.set.len()),
+            ),
         ]),
     }
 }
@@ -491,7 +485,7 @@ fn score(
             }
             None => {
                 let mut accuracy = |feed: &crate::features::Feed| {
-                    let rows: Vec<usize> = (0..feed.set.len()).collect();
+                    let rows: Vec<usize> = (0..feed.data.set.len()).collect();
                     bench.accuracy(feed, &network, &rows, progress)
                 };
                 scored.ra = accuracy(&bench.train)?;

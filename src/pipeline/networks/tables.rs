@@ -10,7 +10,7 @@ use super::config::{Config, Data, Net};
 use crate::data::Forget;
 use crate::data::images::{Augment, Kind};
 use crate::error::{Error, Result};
-use crate::methods::networks::{Method, Muso, Sampling};
+use crate::methods::networks::{Muso, Sampling, Settings};
 use crate::progress::Progress;
 use crate::train::{Recipe, Rule, Schedule};
 

@@ -6,12 +6,11 @@ use std::process::Command;
 
 use muso::data::images::{ClassNames, ImageSet, Normalisation};
 use muso::engine::{CpuEngine, Engine, Matrix, SumsSpec, Targets};
-use muso::features::{Feed, host};
+use muso::features::{Feed, Images, host};
 use muso::gram::{GramBuilder, Route};
 use muso::models::burn::tensor::activation::softmax;
 use muso::models::burn::tensor::{Device, Tensor, TensorData};
 use muso::models::{Architecture, NetworkConfig};
-use muso::scheduler::Scheduler;
 use muso::solve::{Params, Solver};
 use serde_json::Value;
 
@@ -49,21 +48,18 @@ fn feed(size: &Size, device: &Device) -> Feed {
     let pixels = gaussian(size.rows, size.side * size.side, 4);
     let pixels = pixels.as_slice().iter();
     let labels = (0..size.rows as i64).map(|i| i % CLASSES as i64);
-    Feed {
-        set: ImageSet::new(
-            [1, size.side, size.side],
-            pixels.map(|x| (128.0 + 50.0 * x) as u8).collect(),
-            labels.collect(),
-            ClassNames::new(["a", "b", "c"]),
-        )
-        .unwrap(),
-        normalisation: Normalisation {
-            mean: vec![0.5],
-            std: vec![0.2],
-        },
-        device: device.clone(),
-        scheduler: Scheduler::default(),
-    }
+    let set = ImageSet::new(
+        [1, size.side, size.side],
+        pixels.map(|x| (128.0 + 50.0 * x) as u8).collect(),
+        labels.collect(),
+        ClassNames::new(["a", "b", "c"]),
+    )
+    .unwrap();
+    let normalisation = Normalisation {
+        mean: vec![0.5],
+        std: vec![0.2],
+    };
+    Feed::new(Images { set, normalisation }, device)
 }
 
 /// decode → copy → features → sums → solve → labels → what burn makes of the labels. Batches are cut in two after `cut`

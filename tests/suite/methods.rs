@@ -1,0 +1,525 @@
+//! The formulas of the unlearning methods, each against a plain f64 reference.
+//!
+//! The network is not one of ours: softmax regression, whose features are its inputs. A step of gradient descent on all
+//! rows then has a closed form, W − rate·Xᵀ(P − Y)/N, and with fewer rows than features the targets Y that a method
+//! trained towards can be read off the step.
+
+use std::sync::Arc;
+
+use muso::engine::{AnyEngine, CpuEngine, Matrix, head_matrix, to_tensor};
+use muso::features::{Batches, Feed};
+use muso::labels::{TargetForm, TargetParams};
+use muso::methods::networks::{
+    Amnesiac, Ascent, BadTeacher, FineTune, LabelKind, Method, Muso, MusoS, NegGrad, Reference,
+    RidgePath, Salun, Sampling, Scrub, Ssd, Task,
+};
+use muso::models::burn::module::{Module, Param};
+use muso::models::burn::nn::Linear;
+use muso::models::burn::tensor::{Device, Tensor};
+use muso::models::{FeatureNet, burn};
+use muso::train::{Recipe, Rule, Schedule};
+use muso::{Error, Result};
+
+use crate::support::{gauss_solve, gaussian, identity, matmul, minus, relative};
+
+const ROWS: usize = 12;
+const WIDTH: usize = 14;
+const CLASSES: usize = 3;
+const FORGET: [usize; 4] = [1, 4, 6, 11];
+const RATE: f64 = 0.5;
+
+#[derive(Module, Debug)]
+struct Regression {
+    head: Linear,
+}
+
+impl Regression {
+    fn new(weights: &Matrix) -> Self {
+        let tensor = to_tensor(weights, &Device::flex());
+        let bias = tensor.clone().narrow(0, WIDTH, 1).reshape([CLASSES]);
+        Self {
+            head: Linear {
+                weight: Param::from_tensor(tensor.narrow(0, 0, WIDTH)),
+                bias: Some(Param::from_tensor(bias)),
+            },
+        }
+    }
+}
+
+impl FeatureNet for Regression {
+    type Input = Tensor<2>;
+
+    fn features(&self, rows: Tensor<2>) -> Tensor<2> {
+        rows
+    }
+
+    fn head(&self) -> &Linear {
+        &self.head
+    }
+}
+
+/// Rows of numbers.
+#[derive(Clone)]
+struct Table {
+    values: Matrix,
+    labels: Vec<i64>,
+}
+
+impl Batches for Table {
+    type Input = Tensor<2>;
+
+    fn labels(&self) -> &[i64] {
+        &self.labels
+    }
+
+    fn inputs(&self, rows: &[usize], device: &Device) -> Result<Tensor<2>> {
+        Ok(to_tensor(&self.values.select_rows(rows), device))
+    }
+}
+
+struct World {
+    feed: Feed<Table>,
+    retain: Vec<usize>,
+    original: Regression,
+    initial: Regression,
+    recipe: Recipe,
+    engine: AnyEngine,
+}
+
+impl World {
+    fn new() -> Self {
+        let f32s = |m: Matrix| m.zip(&m, |a, _| f64::from(a as f32));
+        let table = Table {
+            values: f32s(gaussian(ROWS, WIDTH, 1)),
+            labels: (0..ROWS)
+                .map(|i| ((i * i + i / 5) % CLASSES) as i64)
+                .collect(),
+        };
+        Self {
+            feed: Feed::new(table, &Device::flex()),
+            retain: (0..ROWS).filter(|row| !FORGET.contains(row)).collect(),
+            original: Regression::new(&gaussian(WIDTH + 1, CLASSES, 2)),
+            initial: Regression::new(&gaussian(WIDTH + 1, CLASSES, 3)),
+            recipe: once(),
+            engine: CpuEngine::new(Some(1)).unwrap().into(),
+        }
+    }
+
+    fn task(&self) -> Task<'_, Regression, Table> {
+        let rows = [&self.retain[..], &FORGET];
+        let networks = [&self.original, &self.initial];
+        Task::new(&self.feed, rows, networks, &self.recipe, &self.engine)
+    }
+
+    /// The weights that a method ends with.
+    fn after(&self, method: &dyn Method<Regression, Table>) -> Matrix {
+        head_matrix(&method.unlearn(&self.task(), &mut ()).unwrap().head)
+    }
+
+    fn weights(&self) -> Matrix {
+        head_matrix(&self.original.head)
+    }
+
+    /// X with a column of ones.
+    fn inputs(&self, rows: &[usize]) -> Matrix {
+        let picked = self.feed.data.values.select_rows(rows);
+        Matrix::from_fn(rows.len(), WIDTH + 1, |i, j| {
+            if j == WIDTH { 1.0 } else { picked[(i, j)] }
+        })
+    }
+
+    fn one_hot(&self, rows: &[usize]) -> Matrix {
+        Matrix::from_fn(rows.len(), CLASSES, |i, k| {
+            f64::from(u8::from(self.feed.data.labels[rows[i]] == k as i64))
+        })
+    }
+
+    /// softmax(XW/T).
+    fn says(&self, weights: &Matrix, rows: &[usize], heat: f64) -> Matrix {
+        softmax(&matmul(&self.inputs(rows), weights), heat)
+    }
+
+    /// The gradient of mean cross-entropy of softmax(XW/T) against targets, without the factor 1/T.
+    fn gradient(&self, weights: &Matrix, rows: &[usize], targets: &Matrix, heat: f64) -> Matrix {
+        let error = minus(&self.says(weights, rows, heat), targets);
+        let sums = matmul(&self.inputs(rows).transpose(), &error);
+        sums.zip(&sums, |g, _| g / rows.len() as f64)
+    }
+
+    /// The gradient of the mean cross-entropy of `rows` against their labels.
+    fn slope(&self, weights: &Matrix, rows: &[usize]) -> Matrix {
+        self.gradient(weights, rows, &self.one_hot(rows), 1.0)
+    }
+
+    /// The targets of all rows that one step from the original towards `after` descended to.
+    fn targets(&self, after: &Matrix) -> Matrix {
+        let rows: Vec<usize> = (0..ROWS).collect();
+        let x = self.inputs(&rows);
+        let gradient = minus(&self.weights(), after).zip(after, |d, _| d / RATE * ROWS as f64);
+        // Xᵀ(P − Y) = G: rows are fewer than features, so (XXᵀ)⁻¹XG is P − Y.
+        let error = gauss_solve(&matmul(&x, &x.transpose()), &matmul(&x, &gradient));
+        minus(&self.says(&self.weights(), &rows, 1.0), &error)
+    }
+}
+
+fn softmax(logits: &Matrix, heat: f64) -> Matrix {
+    let mut out = logits.zip(logits, |z, _| (z / heat).exp());
+    for i in 0..out.rows() {
+        let total: f64 = out.row(i).iter().sum();
+        for value in out.row_mut(i) {
+            *value /= total;
+        }
+    }
+    out
+}
+
+/// One step on all rows at once.
+fn once() -> Recipe {
+    Recipe {
+        epochs: 1,
+        batch: 2 * ROWS,
+        rule: Rule::Sgd,
+        learning_rate: RATE,
+        momentum: 0.0,
+        weight_decay: 0.0,
+        warmup: 0.0,
+        schedule: Schedule::Constant,
+        ..Recipe::default()
+    }
+}
+
+fn moved(weights: &Matrix, by: f64, gradient: &Matrix) -> Matrix {
+    weights.zip(gradient, |w, g| w + by * g)
+}
+
+/// Weights are f32, and so is what they are computed from.
+#[track_caller]
+fn close(found: &Matrix, expected: &Matrix) {
+    let gap = relative(found, expected);
+    assert!(gap < 2e-6, "{gap}");
+}
+
+#[test]
+fn fine_tuning_descends_on_what_stays_and_ascent_climbs_on_what_goes() {
+    let world = World::new();
+    let start = world.weights();
+    let found = world.after(&FineTune { recipe: once() });
+    let down = world.slope(&start, &world.retain);
+    close(&found, &moved(&start, -RATE, &down));
+    let found = world.after(&Ascent { recipe: once() });
+    let up = world.slope(&start, &FORGET);
+    close(&found, &moved(&start, RATE, &up));
+}
+
+#[test]
+fn neg_grad_weighs_descent_and_ascent() {
+    let world = World::new();
+    let start = world.weights();
+    let found = world.after(&NegGrad {
+        retain_weight: 0.7,
+        recipe: once(),
+    });
+    let down = world.slope(&start, &world.retain);
+    let up = world.slope(&start, &FORGET);
+    let expected = moved(&moved(&start, -0.7 * RATE, &down), 0.3 * RATE, &up);
+    close(&found, &expected);
+}
+
+/// One optimiser goes through ascent, descent, ascent, descent and, after the last ascent, descent alone.
+#[test]
+fn scrub_alternates_with_one_optimiser() {
+    let world = World::new();
+    let (heat, label_weight, teacher_weight, momentum) = (2.0, 0.8, 0.4, 0.5);
+    let teacher = world.weights();
+    for ascents in [0, 2] {
+        let found = world.after(&Scrub {
+            ascents,
+            label_weight,
+            teacher_weight,
+            temperature: heat,
+            forget_batch: ROWS,
+            recipe: Recipe {
+                epochs: 3,
+                momentum,
+                ..once()
+            },
+        });
+        // T²·KL has the gradient T²/T·Xᵀ(P_T − Q_T)/N.
+        let divergence = |weights: &Matrix, rows: &[usize]| {
+            let wanted = world.says(&teacher, rows, heat);
+            world.gradient(weights, rows, &wanted, heat)
+        };
+        let (mut weights, mut velocity) = (teacher.clone(), Matrix::zeros(WIDTH + 1, CLASSES));
+        for epoch in 0..3 {
+            if epoch < ascents {
+                let up = divergence(&weights, &FORGET);
+                velocity = velocity.zip(&up, |v, g| momentum * v - heat * g);
+                weights = moved(&weights, -RATE, &velocity);
+            }
+            let label = world.slope(&weights, &world.retain);
+            let keep = divergence(&weights, &world.retain);
+            let down = label.zip(&keep, |a, b| label_weight * a + teacher_weight * heat * b);
+            velocity = velocity.zip(&down, |v, g| momentum * v + g);
+            weights = moved(&weights, -RATE, &velocity);
+        }
+        close(&found, &weights);
+    }
+}
+
+#[test]
+fn bad_teacher_has_a_teacher_for_each_kind_of_row() {
+    let world = World::new();
+    let heat = 2.0;
+    let method = BadTeacher {
+        retain_share: 1.0,
+        temperature: heat,
+        recipe: once(),
+    };
+    let rows: Vec<usize> = (0..ROWS).collect();
+    let start = world.weights();
+    let expected = |bad: &Regression| {
+        let good = world.says(&start, &rows, heat);
+        let bad = world.says(&head_matrix(&bad.head), &rows, heat);
+        let targets = Matrix::from_fn(ROWS, CLASSES, |i, k| {
+            if FORGET.contains(&i) {
+                bad[(i, k)]
+            } else {
+                good[(i, k)]
+            }
+        });
+        let down = world.gradient(&start, &rows, &targets, heat);
+        moved(&start, -RATE / heat, &down)
+    };
+    // Where no untrained network can be made, the initial one teaches.
+    close(&world.after(&method), &expected(&world.initial));
+    let untrained = Regression::new(&gaussian(WIDTH + 1, CLASSES, 9));
+    let mut task = world.task();
+    task.untrained = Some(Arc::new(|_| Ok(untrained.clone())));
+    let found = method.unlearn(&task, &mut ()).unwrap();
+    close(&head_matrix(&found.head), &expected(&untrained));
+}
+
+/// The mean over batches of two rows of the squared gradient.
+fn importance(world: &World, rows: &[usize]) -> Matrix {
+    let batches: Vec<&[usize]> = rows.chunks(2).collect();
+    let mut sum = Matrix::zeros(WIDTH + 1, CLASSES);
+    for batch in &batches {
+        let slope = world.slope(&world.weights(), batch);
+        sum = sum.zip(&slope, |s, g| s + g * g / batches.len() as f64);
+    }
+    sum
+}
+
+#[test]
+fn ssd_dampens_by_the_ratio_of_importances() {
+    let world = World::new();
+    let (selection, dampening) = (1.5, 0.6);
+    let found = world.after(&Ssd {
+        selection,
+        dampening,
+        batch: 2,
+    });
+    let rows: Vec<usize> = (0..ROWS).collect();
+    let (forgotten, all) = (importance(&world, &FORGET), importance(&world, &rows));
+    let start = world.weights();
+    let mut dampened = 0;
+    let expected = Matrix::from_fn(WIDTH + 1, CLASSES, |i, j| {
+        let (u, d) = (forgotten[(i, j)], all[(i, j)]);
+        if u <= selection * d {
+            return start[(i, j)];
+        }
+        dampened += 1;
+        start[(i, j)] * (dampening * d / u).min(1.0)
+    });
+    assert!((5..40).contains(&dampened), "{dampened} of 45");
+    close(&found, &expected);
+}
+
+#[test]
+fn salun_moves_the_weights_with_the_largest_gradients() {
+    let world = World::new();
+    let slope = world.slope(&world.weights(), &FORGET);
+    let mut sizes: Vec<f64> = slope.as_slice().iter().map(|g| g.abs()).collect();
+    sizes.sort_by(f64::total_cmp);
+    for share in [0.2, 0.6] {
+        let found = world.after(&Salun {
+            share,
+            recipe: once(),
+        });
+        let count = (share * sizes.len() as f64).round() as usize;
+        let least = sizes[sizes.len() - count];
+        let start = world.weights();
+        for (i, size) in slope.as_slice().iter().enumerate() {
+            let changed = found.as_slice()[i] != start.as_slice()[i];
+            assert_eq!(
+                changed,
+                size.abs() >= least,
+                "weight {i}: {size} and {least}"
+            );
+        }
+    }
+}
+
+#[track_caller]
+fn class_of(target: &[f64]) -> i64 {
+    let class = (0..CLASSES).find(|&k| (target[k] - 1.0).abs() < 1e-3);
+    let others: f64 = target.iter().map(|t| t.abs()).sum();
+    assert!((others - 1.0).abs() < 3e-3, "{target:?} is no class");
+    class.expect("a class") as i64
+}
+
+#[test]
+fn amnesiac_draws_every_class_but_the_own() {
+    let world = World::new();
+    let labels = &world.feed.data.labels;
+    let mut seen = [[false; CLASSES]; ROWS];
+    for seed in 0..24 {
+        let mut task = world.task();
+        task.seed = seed;
+        let method = Amnesiac { recipe: once() };
+        let after = method.unlearn(&task, &mut ()).unwrap();
+        let targets = world.targets(&head_matrix(&after.head));
+        for row in 0..ROWS {
+            let class = class_of(targets.row(row));
+            seen[row][class as usize] = true;
+            assert_eq!(FORGET.contains(&row), class != labels[row], "row {row}");
+        }
+    }
+    for row in FORGET {
+        let drawn = seen[row].iter().filter(|seen| **seen).count();
+        assert_eq!(drawn, CLASSES - 1, "row {row}: {:?}", seen[row]);
+    }
+}
+
+/// The paper's labels, with Π formed: Z_u(w_0 + Π(w_p − w_0) + w_p) − y_ref.
+fn optimal_labels(world: &World, ridge: f64, reference: &Matrix) -> Matrix {
+    let z = world.inputs(&world.retain);
+    let kernel = matmul(&z, &z.transpose());
+    let damped = kernel.zip(&identity(z.rows()), |k, one| k + ridge * one);
+    let (trained, initial) = (world.weights(), head_matrix(&world.initial.head));
+    let seen = matmul(&z, &minus(&trained, &initial));
+    let projected = matmul(&z.transpose(), &gauss_solve(&damped, &seen));
+    let weights = Matrix::from_fn(WIDTH + 1, CLASSES, |i, k| {
+        initial[(i, k)] + projected[(i, k)] + trained[(i, k)]
+    });
+    minus(&matmul(&world.inputs(&FORGET), &weights), reference)
+}
+
+#[test]
+fn muso_trains_towards_the_optimal_labels() {
+    let world = World::new();
+    let ridge = 0.3;
+    let logits = matmul(&world.inputs(&FORGET), &world.weights());
+    for (reference, known) in [
+        (Reference::Labels, world.one_hot(&FORGET)),
+        (Reference::Logits, logits),
+    ] {
+        let labels = optimal_labels(&world, ridge, &known);
+        for (staleness, kind) in [
+            (0, LabelKind::Soft),
+            (1, LabelKind::Soft),
+            (0, LabelKind::Hard),
+        ] {
+            let after = world.after(&Muso {
+                sampling: Sampling::All,
+                labels: kind,
+                reference,
+                ridge: RidgePath::Constant(ridge),
+                every: None,
+                staleness,
+                recipe: once(),
+            });
+            let targets = world.targets(&after);
+            let expected = softmax(&labels, 1.0);
+            for (i, &row) in FORGET.iter().enumerate() {
+                let (found, wanted) = (targets.row(row), expected.row(i));
+                match kind {
+                    LabelKind::Soft => {
+                        for (a, b) in found.iter().zip(wanted) {
+                            assert!((a - b).abs() < 1e-4, "{found:?} {wanted:?}");
+                        }
+                    }
+                    LabelKind::Hard => {
+                        let top = (0..CLASSES)
+                            .max_by(|&a, &b| wanted[a].total_cmp(&wanted[b]))
+                            .unwrap();
+                        assert_eq!(class_of(found), top as i64);
+                    }
+                }
+            }
+            for &row in &world.retain {
+                assert_eq!(class_of(targets.row(row)), world.feed.data.labels[row]);
+            }
+        }
+    }
+}
+
+/// Of rows that span the features, in more rows than there are: all have a score, and any may be drawn.
+#[test]
+fn column_select_samples_rows_of_networks() {
+    let world = World::new();
+    let after = world.after(&Muso {
+        sampling: Sampling::ColumnSelect(0.5),
+        recipe: once(),
+        ..Muso::default()
+    });
+    assert!(after.is_finite() && after != world.weights());
+}
+
+/// Features of the initial network, here the rows themselves; the leave-one-out temperature, since these rows have no
+/// variants.
+#[test]
+fn muso_s_trains_towards_the_target_form() {
+    let world = World::new();
+    let method = MusoS {
+        refresh: 0.0,
+        relative_ridge: 0.05,
+        balance: 0.5,
+        sharpen: 1.3,
+        repeat: 1,
+        recipe: once(),
+        ..MusoS::default()
+    };
+    let targets = world.targets(&world.after(&method));
+    let params = TargetParams {
+        relative_ridge: 0.05,
+        balance: 0.5,
+    };
+    let values = &world.feed.data.values;
+    let (retained, forgotten) = (
+        values.select_rows(&world.retain),
+        values.select_rows(&FORGET),
+    );
+    let classes = world.feed.labels(&world.retain);
+    let engine = &world.engine;
+    let form = TargetForm::fit(engine, retained.as_rows(), &classes, CLASSES, &params).unwrap();
+    let expected = form.labels(engine, forgotten.as_rows(), 1.3).unwrap();
+    for (row, wanted) in FORGET.iter().zip(expected) {
+        for (a, b) in targets.row(*row).iter().zip(&wanted) {
+            assert!(
+                (a - f64::from(*b)).abs() < 1e-4,
+                "{:?} {wanted:?}",
+                targets.row(*row)
+            );
+        }
+    }
+}
+
+#[test]
+fn rows_without_augmentation_refuse_it() {
+    let mut world = World::new();
+    world.recipe.augment = Some(muso::data::images::Augment::default());
+    let recipe = world.recipe.clone();
+    let task = world.task();
+    let error = FineTune { recipe }.unlearn(&task, &mut ()).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            Error::Parameter {
+                name: "augment",
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
