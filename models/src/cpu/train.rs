@@ -94,7 +94,7 @@ impl Network {
             record,
             rows,
             statistics,
-        } = Record::new(self, &values(images), image, mode, &tape.arena);
+        } = Record::forward(self, &values(images), image, mode, &tape.arena);
         if let Mode::Train(noted) = mode {
             for [mean, variance] in statistics {
                 let tensor = |values: Vec<f32>| {
@@ -215,7 +215,7 @@ struct Recorded {
 
 impl Record {
     /// Passes images through a network.
-    fn new(
+    fn forward(
         network: &Network,
         images: &[f32],
         image: [usize; 3],
