@@ -324,7 +324,7 @@ mod tests {
     fn frozen_parameters_are_known() {
         let mut net = Net::new();
         net.hidden = net.hidden.no_grad();
-        let frozen = params::frozen(&net.clone().train());
+        let frozen = params::frozen(&net.train());
         assert_eq!(frozen, [true, true, false, false, false, false]);
     }
 }

@@ -40,10 +40,12 @@ use muso_models::burn::tensor::{Device, Tensor};
 use super::{Lane, Scheduler};
 use crate::engine::{Engine, Matrix, SumsSpec, Targets, head_matrix, with_rows};
 use crate::error::{Error, Result};
+use crate::features::Passed;
 use crate::gram::{Gram, GramBuilder, Route};
 use crate::labels::{Projector, label_weights, relative_to};
 
-/// A batch of feature rows, [N, D], or the error that was there in its place.
+/// A batch of feature rows, [N, D], or the error that was there in its place. What
+/// [`Feed::pass`](crate::features::Feed::pass) yields is one.
 pub trait FeatureRows {
     /// Returns the tensor, or the error.
     fn features(self) -> Result<Tensor<2>>;
@@ -55,9 +57,15 @@ impl FeatureRows for Tensor<2> {
     }
 }
 
-impl FeatureRows for Result<Tensor<2>> {
+impl FeatureRows for Passed {
     fn features(self) -> Result<Tensor<2>> {
-        self
+        Ok(self.features)
+    }
+}
+
+impl<T: FeatureRows> FeatureRows for Result<T> {
+    fn features(self) -> Result<Tensor<2>> {
+        self?.features()
     }
 }
 

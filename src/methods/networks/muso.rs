@@ -4,14 +4,13 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 
 use muso_models::FeatureNet;
-use muso_models::burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
 use super::{Method, Settings, Task, settings_of, short, within};
 use crate::data::images::shuffled;
 use crate::engine::{AnyEngine, Matrix, SumsSpec, Targets, with_rows};
 use crate::error::{Error, Result};
-use crate::features::{Batches, Feed};
+use crate::features::{Batches, Passed};
 use crate::gram::{GramBuilder, Route};
 use crate::labels::{column_select, leverage_scores};
 use crate::progress::{Progress, check};
@@ -124,136 +123,80 @@ impl Muso {
         rows.sort_unstable();
         Ok(rows)
     }
-}
 
-/// Where the features of an update come from, owned: a lane works on it.
-#[derive(Clone)]
-struct Source<N: FeatureNet, B: Batches> {
-    sampling: Sampling,
-    feed: Feed<B>,
-    network: N,
-    engine: AnyEngine,
-    /// Of the sample.
-    seed: u64,
-}
-
-impl<N: FeatureNet, B: Batches<Input = N::Input>> Source<N, B> {
-    /// Chooses some of the retained rows.
-    fn sample(&self, retain: &[usize], progress: &mut dyn Progress) -> Result<Vec<usize>> {
+    /// Chooses the retained rows of one update.
+    fn sample<N: FeatureNet, B: Batches<Input = N::Input>>(
+        &self,
+        task: &Task<'_, N, B>,
+        network: &N,
+        update: u64,
+        progress: &mut dyn Progress,
+    ) -> Result<Vec<usize>> {
+        let seed = stream(stream(task.seed, 0x3501), update);
         match self.sampling {
-            Sampling::All => Ok(retain.to_vec()),
-            Sampling::Random(share) => Muso::sampled(retain, share, self.seed),
+            Sampling::All => Ok(task.retain.to_vec()),
+            Sampling::Random(share) => Self::sampled(task.retain, share, seed),
             Sampling::ColumnSelect(share) => {
-                let scores = self.scores(retain, progress)?;
-                let drawn = column_select(&scores, count(share, retain.len())?, self.seed);
-                Ok(drawn.into_iter().map(|i| retain[i]).collect())
+                let scores = leverages(task, network, progress)?;
+                let drawn = column_select(&scores, count(share, task.retain.len())?, seed);
+                Ok(drawn.into_iter().map(|i| task.retain[i]).collect())
             }
         }
     }
 
-    /// Computes the leverage score of every retained row in two passes over the features.
-    fn scores(&self, retain: &[usize], progress: &mut dyn Progress) -> Result<Vec<f64>> {
-        let (feed, network) = (&self.feed, &self.network);
-        let spec = SumsSpec {
-            features: network.head().weight.dims()[0],
-            bias: false,
-            targets: 0,
+    /// Starts an update of the labels from the network as it is, or computes it now where there are no lanes.
+    fn update<N: FeatureNet, B: Batches<Input = N::Input>>(
+        &self,
+        task: &Task<'_, N, B>,
+        network: &N,
+        update: u64,
+        labels: &mut LabelUpdates<AnyEngine>,
+        watch: &mut dyn Watch<N>,
+    ) -> Result<()> {
+        let sample = self.sample(task, network, update, &mut Beside(watch))?;
+        let retained = task.feed.pass(network, &sample, None)?;
+        let forgotten = task.feed.pass(network, task.forget, None)?;
+        if task.feed.scheduler.depth > 0 {
+            return labels.start(retained, forgotten);
+        }
+        let all = (sample.len() + task.forget.len()) as u64;
+        let heard = RefCell::new((0, watch));
+        let hear = |passed: Result<Passed>| {
+            let passed = passed?;
+            let (done, watch) = &mut *heard.borrow_mut();
+            *done += passed.rows.len() as u64;
+            check(&mut Beside(*watch), "extracting features", *done, all)?;
+            Ok(passed)
         };
-        let mut builder = GramBuilder::new(&self.engine, Route::Primal, spec)?;
-        feed.each(network, retain, None, progress, |passed| {
-            builder.update(&passed.features, Targets::None)
-        })?;
-        let eigen = Eigen::new(builder.finish()?.system())?;
-        let mut scores = Vec::with_capacity(retain.len());
-        feed.each(network, retain, None, progress, |passed| {
-            scores.extend(with_rows(&passed.features, |rows| {
-                leverage_scores(&self.engine, &eigen, rows, None)
-            })?);
-            Ok(())
-        })?;
-        Ok(scores)
+        labels.compute(retained.map(hear), forgotten.map(hear))
     }
 }
 
-/// Feature rows as they pass through a network, which begins when they are first asked for.
-struct Features<F>(F);
-
-impl<F, I> IntoIterator for Features<F>
-where
-    F: FnOnce() -> Result<I>,
-    I: Iterator<Item = Result<Tensor<2>>>,
-{
-    type Item = Result<Tensor<2>>;
-    type IntoIter = Opened<I>;
-
-    fn into_iter(self) -> Opened<I> {
-        match (self.0)() {
-            Ok(features) => Opened::Open(features),
-            Err(error) => Opened::Failed(Some(error)),
-        }
-    }
-}
-
-enum Opened<I> {
-    Open(I),
-    Failed(Option<Error>),
-}
-
-impl<I: Iterator<Item = Result<Tensor<2>>>> Iterator for Opened<I> {
-    type Item = Result<Tensor<2>>;
-
-    fn next(&mut self) -> Option<Result<Tensor<2>>> {
-        match self {
-            Self::Open(features) => features.next(),
-            Self::Failed(error) => error.take().map(Err),
-        }
-    }
-}
-
-/// Opens the features of `rows`; `progress` hears of each batch.
-fn opened<N: FeatureNet, B: Batches<Input = N::Input>, P: Fn(u64, u64) -> Result<()>>(
-    source: &Source<N, B>,
-    rows: &[usize],
-    progress: P,
-) -> Result<impl Iterator<Item = Result<Tensor<2>>> + use<N, B, P>> {
-    let all = rows.len() as u64;
-    let mut done = 0;
-    let passing = source.feed.pass(&source.network, rows, None)?;
-    Ok(passing.map(move |passed| {
-        let passed = passed?;
-        done += passed.rows.len() as u64;
-        progress(done, all)?;
-        Ok(passed.features)
-    }))
-}
-
-/// Starts an update of the labels beside training, or computes it now where there are no lanes.
-fn start<N: FeatureNet, B: Batches<Input = N::Input>>(
-    labels: &mut LabelUpdates<AnyEngine>,
+/// Computes the leverage score of every retained row in two passes over the features.
+fn leverages<N: FeatureNet, B: Batches<Input = N::Input>>(
     task: &Task<'_, N, B>,
-    source: Source<N, B>,
-    watch: &mut dyn Watch<N>,
-) -> Result<()> {
-    if task.feed.scheduler.depth == 0 {
-        let watch = RefCell::new(watch);
-        let heard = |done, all| {
-            let mut watch = watch.borrow_mut();
-            check(&mut Beside(*watch), "extracting features", done, all)
-        };
-        let retained = Features(|| {
-            let rows = source.sample(task.retain, &mut Beside(*watch.borrow_mut()))?;
-            opened(&source, &rows, &heard)
-        });
-        let forgotten = Features(|| opened(&source, task.forget, &heard));
-        return labels.compute(retained, forgotten);
-    }
-    let (retain, forget, again) = (task.retain.to_vec(), task.forget.to_vec(), source.clone());
-    let retained = Features(move || {
-        let rows = source.sample(&retain, &mut ())?;
-        opened(&source, &rows, |_, _| Ok(()))
-    });
-    let forgotten = Features(move || opened(&again, &forget, |_, _| Ok(())));
-    labels.start(retained, forgotten)
+    network: &N,
+    progress: &mut dyn Progress,
+) -> Result<Vec<f64>> {
+    let spec = SumsSpec {
+        features: network.head().weight.dims()[0],
+        bias: false,
+        targets: 0,
+    };
+    let (feed, rows) = (task.feed, task.retain);
+    let mut builder = GramBuilder::new(task.engine, Route::Primal, spec)?;
+    feed.each(network, rows, None, progress, |passed| {
+        builder.update(&passed.features, Targets::None)
+    })?;
+    let eigen = Eigen::new(builder.finish()?.system())?;
+    let mut scores = Vec::with_capacity(rows.len());
+    feed.each(network, rows, None, progress, |passed| {
+        scores.extend(with_rows(&passed.features, |rows| {
+            leverage_scores(task.engine, &eigen, rows, None)
+        })?);
+        Ok(())
+    })?;
+    Ok(scores)
 }
 
 /// The targets of a run, which new labels change.
@@ -392,15 +335,8 @@ impl<N: FeatureNet, B: Batches<Input = N::Input>> Method<N, B> for Muso {
             if is_last && self.staleness > 0 && update > 0 {
                 labels.skip();
             } else {
-                let source = Source {
-                    sampling: self.sampling,
-                    feed: task.feed.clone(),
-                    network: session.network.clone(),
-                    engine: task.engine.clone(),
-                    seed: stream(stream(task.seed, 0x3501), update),
-                };
                 labels.set_ridge(self.ridge.at(part));
-                start(&mut labels, task, source, watch)?;
+                self.update(task, &session.network, update, &mut labels, watch)?;
             }
             if self.staleness > 0 {
                 relabelled.set_when_due(&mut labels)?;
