@@ -3,6 +3,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod cli;
+mod core;
 mod engine;
 mod gpu;
 mod images;
