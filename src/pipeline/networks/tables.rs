@@ -68,7 +68,7 @@ impl NetworkTable {
             ]
         };
         let classes = |names: [&'static str; 3]| {
-            let forget = ["rocket", "sea", "cattle"].map(|class| Forget::class(class));
+            let forget = ["rocket", "sea", "cattle"].map(Forget::class);
             names.into_iter().zip(forget).collect()
         };
         match self {
