@@ -13,5 +13,5 @@ mod random;
 #[cfg(feature = "nn")]
 pub use batches::{Batch, Batches, Images, Loading, Order};
 #[cfg(feature = "nn")]
-pub use network::{Extracted, Feed, Passed, Passing, host};
+pub use network::{DeferredPass, Extracted, Feed, Passed, Passing, host};
 pub use random::RandomFeatures;

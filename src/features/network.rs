@@ -8,7 +8,7 @@ use muso_models::{Extractor, FeatureNet};
 
 use super::batches::{Batch, Batches, Images, Order};
 use crate::engine::Rows;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::progress::{Progress, check};
 use crate::scheduler::{Lane, Scheduler};
 use crate::softmax::argmax;
@@ -54,12 +54,39 @@ pub struct Passing {
     /// Batch k comes from chain k modulo their number.
     chains: Vec<Lane<Passed>>,
     turn: usize,
+    /// Why it could not begin.
+    failed: Option<Error>,
+}
+
+/// A pass that begins when it is iterated. See [`Feed::deferred_pass`].
+#[derive(Clone, Debug)]
+pub struct DeferredPass<N, B: Batches = Images> {
+    feed: Feed<B>,
+    network: N,
+    rows: Vec<usize>,
+}
+
+impl<N: FeatureNet, B: Batches<Input = N::Input>> IntoIterator for DeferredPass<N, B> {
+    type Item = Result<Passed>;
+    type IntoIter = Passing;
+
+    fn into_iter(self) -> Passing {
+        let passing = self.feed.pass(&self.network, &self.rows, None);
+        passing.unwrap_or_else(|error| Passing {
+            chains: Vec::new(),
+            turn: 0,
+            failed: Some(error),
+        })
+    }
 }
 
 impl Iterator for Passing {
     type Item = Result<Passed>;
 
     fn next(&mut self) -> Option<Result<Passed>> {
+        if let Some(error) = self.failed.take() {
+            return Some(Err(error));
+        }
         let chains = self.chains.len();
         let item = self.chains.get_mut(self.turn)?.next();
         self.turn = (self.turn + 1) % chains;
@@ -176,7 +203,22 @@ impl<B: Batches> Feed<B> {
         Ok(Passing {
             chains: (0..chains).map(chain).collect::<Result<_>>()?,
             turn: 0,
+            failed: None,
         })
+    }
+
+    /// Prepares a pass that begins when it is iterated. Lanes belong to the thread that opens them and end with it, so
+    /// a pass that another lane takes from is opened there.
+    pub fn deferred_pass<N: FeatureNet<Input = B::Input>>(
+        &self,
+        network: &N,
+        rows: &[usize],
+    ) -> DeferredPass<N, B> {
+        DeferredPass {
+            feed: self.clone(),
+            network: network.clone(),
+            rows: rows.to_vec(),
+        }
     }
 
     /// One chain of lanes from inputs to features.

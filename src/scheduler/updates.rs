@@ -45,7 +45,7 @@ use crate::gram::{Gram, GramBuilder, Route};
 use crate::labels::{Projector, label_weights, relative_to};
 
 /// A batch of feature rows, [N, D], or the error that was there in its place. What
-/// [`Feed::pass`](crate::features::Feed::pass) yields is one.
+/// [`Feed::deferred_pass`](crate::features::Feed::deferred_pass) yields is one.
 pub trait FeatureRows {
     /// Returns the tensor, or the error.
     fn features(self) -> Result<Tensor<2>>;

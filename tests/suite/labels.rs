@@ -189,23 +189,23 @@ fn the_first_update_is_the_reference_of_all() {
     }
 }
 
-/// An update of its own for each number: the forgotten rows times a power of two, which f32 does not round.
-fn numbered(labels: &mut LabelUpdates<muso::engine::CpuEngine>, case: &Case, number: usize) {
-    let forgotten = case.forgotten_tensor() * f64::from(1 << number);
+/// An update of its own for each number: the forgotten rows times it.
+fn numbered(labels: &mut LabelUpdates<muso::engine::CpuEngine>, case: &Case, number: f64) {
+    // A power of two, so that f32 does not round.
+    let forgotten = case.forgotten_tensor() * number.exp2();
     labels.start(case.batches(), [forgotten]).unwrap();
 }
 
 fn number_of(case: &Case, labels: &Matrix) -> usize {
-    let outputs = |number: usize| {
-        let times = f64::from(1 << number);
+    let outputs = |number: f64| {
         Case {
-            forgotten: case.forgotten.zip(&case.forgotten, |a, _| times * a),
+            forgotten: case.forgotten.zip(&case.forgotten, |a, _| number * a),
             ..Case::new(40, case.ridge)
         }
         .expected()
     };
     (1..9)
-        .find(|&n| relative(labels, &outputs(n)) < 1e-10)
+        .find(|&n| relative(labels, &outputs((n as f64).exp2())) < 1e-10)
         .expect("labels of one of the updates")
 }
 
@@ -223,21 +223,21 @@ fn staleness_is_the_number_of_updates_that_labels_are_late() {
         };
         let mut labels = new(0);
         for number in 1..4 {
-            numbered(&mut labels, &case, number);
+            numbered(&mut labels, &case, number as f64);
             assert_eq!(number_of(&case, &labels.wait().unwrap().unwrap()), number);
             assert!(labels.wait().unwrap().is_none());
         }
         let mut labels = new(1);
         // The first has none before it, and stays in use for two rounds.
-        numbered(&mut labels, &case, 1);
+        numbered(&mut labels, &case, 1.0);
         assert_eq!(number_of(&case, &labels.wait().unwrap().unwrap()), 1);
-        numbered(&mut labels, &case, 2);
+        numbered(&mut labels, &case, 2.0);
         assert!(labels.wait().unwrap().is_none());
         assert!(
             labels.wait().unwrap().is_none(),
             "asking again changes nothing"
         );
-        numbered(&mut labels, &case, 3);
+        numbered(&mut labels, &case, 3.0);
         assert_eq!(number_of(&case, &labels.wait().unwrap().unwrap()), 2);
         labels.skip();
         assert_eq!(number_of(&case, &labels.wait().unwrap().unwrap()), 3);

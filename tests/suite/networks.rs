@@ -243,7 +243,7 @@ impl Measurements {
         let labels: Vec<i64> = (0..rows).map(|i| (i % CLASSES) as i64).collect();
         let mut values = gaussian(rows, COLUMNS, seed);
         for (i, &label) in labels.iter().enumerate() {
-            values[(i, label as usize)] += 3.0;
+            values[(i, label as usize)] += 4.0;
         }
         Self { values, labels }
     }
@@ -266,7 +266,7 @@ fn a_foreign_network_is_trained_and_unlearned_by_every_method() {
     let feed = Feed::new(Measurements::new(240, 21), &Device::flex());
     let test = Feed::new(Measurements::new(90, 22), &Device::flex());
     let all: Vec<usize> = (0..240).collect();
-    let recipe = recipe(12);
+    let recipe = recipe(20);
     let initial = Mlp::new(1);
     let mut session = Session::new(initial.clone(), recipe.clone(), 5);
     let targets = RowTargets::new(&feed.data.labels, CLASSES);

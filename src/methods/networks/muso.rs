@@ -154,8 +154,8 @@ impl Muso {
         watch: &mut dyn Watch<N>,
     ) -> Result<()> {
         let sample = self.sample(task, network, update, &mut Beside(watch))?;
-        let retained = task.feed.pass(network, &sample, None)?;
-        let forgotten = task.feed.pass(network, task.forget, None)?;
+        let retained = task.feed.deferred_pass(network, &sample);
+        let forgotten = task.feed.deferred_pass(network, task.forget);
         if task.feed.scheduler.depth > 0 {
             return labels.start(retained, forgotten);
         }
@@ -168,7 +168,8 @@ impl Muso {
             check(&mut Beside(*watch), "extracting features", *done, all)?;
             Ok(passed)
         };
-        labels.compute(retained.map(hear), forgotten.map(hear))
+        let [retained, forgotten] = [retained, forgotten].map(|pass| pass.into_iter().map(hear));
+        labels.compute(retained, forgotten)
     }
 }
 
