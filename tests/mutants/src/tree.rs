@@ -323,3 +323,28 @@ fn seed_target(from: &Path, to: &Path) -> Outcome<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_laid_to_the_mutant_that_it_is_in() {
+        let place = |range: Range<usize>, primary: bool| Place {
+            file: "a.rs".into(),
+            range,
+            primary,
+        };
+        let edited = [
+            (1, "a.rs".to_owned(), 10..20),
+            (2, "a.rs".to_owned(), 30..40),
+            (3, "b.rs".to_owned(), 10..20),
+        ];
+        let own = vec![place(12..13, true), place(35..36, false)];
+        assert_eq!(blamed(&[own], &edited), [1].into());
+        let elsewhere = vec![place(50..60, true), place(35..36, false)];
+        assert_eq!(blamed(&[elsewhere], &edited), [2].into());
+        let touching = vec![place(20..30, true)];
+        assert!(blamed(&[touching], &edited).is_empty());
+    }
+}
