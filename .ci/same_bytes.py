@@ -103,10 +103,12 @@ def make_inputs(folder):
 # --- comparison
 
 # Fields that say how long something took, how much memory, or who made it.
-NOT_COMPARED = re.compile(r"seconds|memory|^version$")
+NOT_COMPARED = re.compile(r"seconds|memory|^time_ratio$|^version$")
 DURATION = re.compile(r"[\d.,]+ ?(?:ns|µs|us|ms|s|min|h)\b(?: ?\d+ ?s\b)?")
 MEMORY = re.compile(r"[\d.,]+ ?(?:B|kB|KB|KiB|MB|MiB|GB|GiB)\b")
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?")
+# A setting is spelt as an option here and as a field there; which of the two is not a matter of this script.
+SETTING = re.compile(r"`\.[a-z_.]+(?: = [a-z]+)?`|--[a-z]+(?:-[a-z]+)*(?: (?:head|labels|ridge|interpolate)\b)?")
 DTYPES = {"F16": ("e", 2), "F32": ("f", 4), "F64": ("d", 8), "I64": ("q", 8)}
 
 
@@ -157,10 +159,19 @@ def compare_json(found, place, a, b):
 
 def plain(text):
     """The lines of a text without times and memory, and without the widths that those give to columns."""
-    for pattern, word in [(DURATION, "TIME"), (MEMORY, "MEMORY")]:
+    # A warning over several lines is one.
+    text = re.sub(r"(?<=[^\n])\n {9}(?=\S)", " ", text)
+    for pattern, word in [(DURATION, "TIME"), (MEMORY, "MEMORY"), (SETTING, "SETTING")]:
         text = pattern.sub(word, text)
     text = re.sub(r"[─━═-]{2,}", "—", text)
-    return [" ".join(line.split()) for line in text.splitlines()]
+    lines = [line.split() for line in text.splitlines()]
+    timed = False
+    for words in lines:
+        # A table whose last column is of times, up to an empty line.
+        if timed and words:
+            words[-1] = "TIME"
+        timed = bool(words) and (timed or words[-1] in ("seconds", "ratio"))
+    return [" ".join(words) for words in lines]
 
 
 def compare_text(found, place, a, b):

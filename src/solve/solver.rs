@@ -526,5 +526,14 @@ mod tests {
         assert_eq!(all.projector_trace().unwrap(), 0.0);
         assert_eq!(all.condition().unwrap(), 2.0);
         assert_eq!(solver(&[2.0, 3.0], 0.0).warning().unwrap(), None);
+        // Eigenvalues 1.9 and 0.1, the second of which is held for noise: λ damps what is kept.
+        let params = Params {
+            roundings: 2e15,
+            ..Params::ridge(0.05)
+        };
+        let a = Matrix::from_vec(2, 2, vec![1.0, 0.9, 0.9, 1.0]);
+        let kept = Solver::new(&engine, a, params).unwrap();
+        let trace = kept.projector_trace().unwrap();
+        assert!((trace - 1.9 / 1.95).abs() < 1e-14, "{trace}");
     }
 }
