@@ -1,10 +1,11 @@
 //! `muso demo` and `muso reproduce`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use muso::data::{OutputFile, commit_all};
 use muso::pipeline::table1;
+use muso::report::html::table_picture;
 use muso::report::{Render, Style};
 
 use super::{Common, Outputs, colour, device, print, progress::Bar};
@@ -34,6 +35,10 @@ pub(super) struct DemoArgs {
     #[cfg(feature = "nn")]
     #[arg(long, requires = "nn", value_name = "METHODS", num_args = 0.., value_delimiter = ',')]
     tune: Option<Vec<String>>,
+    /// Also write the distances to the retrained model as an SVG picture
+    #[arg(long, value_name = "FILE")]
+    #[cfg_attr(feature = "nn", arg(conflicts_with = "nn"))]
+    picture: Option<PathBuf>,
     #[command(flatten)]
     table: TableArgs,
 }
@@ -99,7 +104,7 @@ pub(super) fn demo(args: &DemoArgs, common: &Common) -> anyhow::Result<()> {
         let command = args.table.repeat("muso demo --nn");
         return super::network::demo(&seeds, &command, &args.table.report, common);
     }
-    linear(&args.table, common, "muso demo")
+    linear(&args.table, args.picture.as_deref(), common, "muso demo")
 }
 
 pub(super) fn reproduce(args: &ReproduceArgs, common: &Common) -> anyhow::Result<()> {
@@ -131,7 +136,7 @@ pub(super) fn reproduce(args: &ReproduceArgs, common: &Common) -> anyhow::Result
             return request.run(&args.args.report, common);
         }
     }
-    linear(&args.args, common, "muso reproduce table1")
+    linear(&args.args, None, common, "muso reproduce table1")
 }
 
 impl TableArgs {
@@ -156,12 +161,17 @@ impl TableArgs {
     }
 }
 
-fn linear(args: &TableArgs, common: &Common, command: &str) -> anyhow::Result<()> {
+fn linear(
+    args: &TableArgs,
+    picture: Option<&Path>,
+    common: &Common,
+    command: &str,
+) -> anyhow::Result<()> {
     let engine = device::engine(common)?;
     let mut outputs = Outputs::beside(&[]);
-    let mut files: Vec<OutputFile> = Vec::new();
-    files.extend(outputs.open("--report", Some(&args.report))?);
-    files.extend(outputs.open("--json", common.json.as_deref())?);
+    let report = outputs.open("--report", Some(&args.report))?;
+    let json = outputs.open("--json", common.json.as_deref())?;
+    let picture = outputs.open("--picture", picture)?;
 
     let params = table1::Params {
         seeds: args.list(0, 5),
@@ -170,9 +180,16 @@ fn linear(args: &TableArgs, common: &Common, command: &str) -> anyhow::Result<()
     };
     let table = table1::run(&engine, &params, &mut Bar::new())?;
     print(&table.text(Style { colour: colour() }))?;
-    files[0].put(table.page().as_bytes())?;
-    if let Some(file) = files.get_mut(1) {
-        file.put(table.to_json().as_bytes())?;
+    let mut files: Vec<OutputFile> = Vec::new();
+    for (file, text) in [
+        (report, table.page()),
+        (json, table.to_json()),
+        (picture, table_picture(&table)),
+    ] {
+        if let Some(mut file) = file {
+            file.put(text.as_bytes())?;
+            files.push(file);
+        }
     }
     commit_all(files)?;
     print(&format!("\nPlots: {}\n", args.report.display()))?;

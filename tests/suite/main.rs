@@ -15,6 +15,7 @@ mod methods;
 #[cfg(feature = "nn")]
 mod networks;
 mod parsers;
+mod readme;
 #[cfg(feature = "nn")]
 mod scheduler;
 mod support;

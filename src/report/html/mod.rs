@@ -27,14 +27,14 @@ pub(super) mod tests;
 use maud::{Markup, PreEscaped, html};
 
 use super::format::{self, Notation};
+use super::svg::CSS;
 
 pub use bench::chart_page;
 pub(super) use head::head_page;
 pub(super) use network::network_page;
 pub(super) use run::run_page;
 pub(super) use table::table_page;
-
-const CSS: &str = include_str!("../page.css");
+pub use table::table_picture;
 
 /// What every page has around its own parts.
 struct Page<'a> {

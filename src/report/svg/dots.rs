@@ -42,6 +42,11 @@ pub struct DotChart {
 impl DotChart {
     /// Returns the chart as one `<svg>` element.
     pub fn render(&self) -> Markup {
+        self.draw_all().finish()
+    }
+
+    /// Draws everything; the canvas is then an element of its own or a part of a larger one.
+    pub(in crate::report) fn draw_all(&self) -> Canvas {
         const TOP: f64 = 30.0;
         const ROW: f64 = 23.0;
         let longest = self
@@ -95,7 +100,7 @@ impl DotChart {
             let y = TOP + ROW * (i as f64 + 0.5) - 3.0;
             self.draw(&mut canvas, &axis, dot, y, (left, right));
         }
-        canvas.finish()
+        canvas
     }
 
     fn draw(&self, canvas: &mut Canvas, axis: &Axis, dot: &Dot, y: f64, (left, right): (f64, f64)) {

@@ -32,6 +32,7 @@
 mod axis;
 mod dots;
 mod lines;
+mod picture;
 mod times;
 
 #[cfg(test)]
@@ -44,10 +45,14 @@ use crate::outcome::Stat;
 
 pub use dots::{Dot, DotChart};
 pub use lines::{Line, LineChart, Stroke};
+pub(super) use picture::Picture;
 pub use times::{TimeBar, Timeline, TimelineLane};
 
 /// Colours of the style sheet, `--c0` to `--c5`: 0 is the accent, 1 is neutral, the rest are for further lines.
 const COLOURS: usize = 6;
+
+/// The one style sheet of all pages and charts.
+pub(super) const CSS: &str = include_str!("../page.css");
 
 /// How an axis maps values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -100,7 +105,7 @@ fn fit_text(text: &str, pixels: f64) -> String {
 }
 
 /// One `<svg>` element under construction.
-struct Canvas {
+pub(super) struct Canvas {
     /// Its children so far.
     inside: String,
     width: f64,
@@ -150,6 +155,12 @@ impl Canvas {
         });
     }
 
+    /// Returns its children as a group whose origin is at (x, y), for a larger drawing.
+    fn placed(self, x: f64, y: f64) -> Markup {
+        let origin = format!("translate({} {})", px(x), px(y));
+        html! { g transform=(origin) { title { (self.label) } (PreEscaped(self.inside)) } }
+    }
+
     fn finish(self) -> Markup {
         let view = format!("0 0 {} {}", px(self.width), px(self.height));
         html! {
@@ -159,7 +170,7 @@ impl Canvas {
 }
 
 /// Width of the small charts: three stand side by side on a page, one fills a phone.
-const WIDTH: f64 = 340.0;
+pub(super) const WIDTH: f64 = 340.0;
 
 fn show(scale: Scale, stat: Stat) -> String {
     let one = |x: f64| match scale {
