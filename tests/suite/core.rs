@@ -107,7 +107,7 @@ fn the_core_has_no_reports_benches_images_or_networks() {
         .map(|(_, file)| std::fs::read_to_string(file).unwrap().lines().count())
         .sum();
     // Tests and documentation included.
-    assert!(lines < 17_500, "the core has grown to {lines} lines");
+    assert!(lines < 18_000, "the core has grown to {lines} lines");
 }
 
 #[test]

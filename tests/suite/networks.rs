@@ -811,16 +811,16 @@ fn configurations_come_back_and_mistakes_in_them_are_found() {
 }
 
 #[test]
-fn the_configuration_in_the_readme_is_one() {
-    let readme = include_str!("../../README.md");
-    let text = readme
+fn the_configuration_in_the_documents_is_one() {
+    let page = include_str!("../../docs/run-files.md");
+    let text = page
         .split("```toml\n")
         .nth(1)
         .unwrap()
         .split("```")
         .next()
         .unwrap();
-    let config = Config::parse(text, Path::new("README.md")).unwrap();
+    let config = Config::parse(text, Path::new("run-files.md")).unwrap();
     assert_eq!(config.forget.len(), 4);
     assert_eq!(config.methods().unwrap().len(), 2);
     assert_eq!(config.train.augment, Some(Augment::default()));
