@@ -24,7 +24,10 @@ fn matrix(pointer: u64, rows: usize, cols: usize, dtype: Dtype) -> RawMatrix {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let driver = match Driver::from_environment() {
         Ok(driver) => driver,
-        Err(why) => return Ok(println!("nothing to show: {why}")),
+        Err(why) => {
+            println!("nothing to show: {why}");
+            return Ok(());
+        }
     };
     // Yours: 500 rows of 32 features in f32, G in f64, one right-hand side of ones, all on a stream of your own.
     let queue = CudaContext::new(0)?.new_stream()?;
