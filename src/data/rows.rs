@@ -1,7 +1,7 @@
 //! Feature rows as a stream of batches, from memory or from files that are prefetched.
 //!
 //! [`FeatureRows`] says where the rows are and what they map to. Held against a head and a [`Forget`] it becomes a
-//! [`RowSource`]: opened, checked, and ready to be gone through any number of times. Rows in memory are handed out as
+//! `RowSource`: opened, checked, and ready to be gone through any number of times. Rows in memory are handed out as
 //! they lie. Files are read by a [`Lane`](crate::scheduler::Lane) of the scheduler that is a few batches ahead of
 //! whoever computes, with its buffers used again, so that memory does not grow with the file.
 //!
@@ -75,7 +75,7 @@ impl<'a> FeatureRows<'a> {
         Self { place }
     }
 
-    /// Takes the rows of a file: `features` [N,D], with `labels` [N] or `targets` [N,C] unless those are
+    /// Takes the rows of a file: `features`, N×D, with `labels`, N, or `targets`, N×C, unless those are
     /// [elsewhere](Self::labels); or a `.npy` matrix. It is opened when it is used.
     pub fn file(path: impl Into<PathBuf>) -> Self {
         let place = Place::Files {

@@ -35,7 +35,7 @@ pub enum LabelSink<'o> {
     Nowhere,
     /// Into memory.
     Memory(&'o mut OptimalLabels),
-    /// Into a file: `rows` [N_u] and `targets` [N_u,C].
+    /// Into a file: `rows`, N_u, and `targets`, N_u×C.
     File(&'o mut OutputFile),
 }
 
