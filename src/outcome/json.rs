@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 /// Returns `x` where JSON can hold it: a key that is absent says "not measured", a `NaN` is no JSON at all.
+#[cfg(feature = "datasets")]
 pub(super) fn finite(x: f64) -> Option<f64> {
     x.is_finite().then_some(x)
 }
