@@ -234,7 +234,7 @@ impl<N: FeatureNet, B: Batches<Input = N::Input>> Entry<N, B> {
             MusoS,
             "muso-s",
             "MUSO-S",
-            "target-form labels from an early snapshot's features"
+            "what a closed-form fit of the retained rows says, on features that never saw the forgotten ones"
         ),
     ];
 
