@@ -34,6 +34,7 @@ use crate::methods::{LinearProblem, ORACLE_POINTS, Path};
 use crate::outcome::{
     ABOUT_PRETRAINED, Curve, Metric, PRETRAINED, RETRAIN, Row, ScenarioTable, Stat, Table, paper,
 };
+use crate::seeds::LinearPurpose;
 use crate::solve::fit;
 use crate::train::SgdParams;
 
@@ -206,9 +207,9 @@ impl<'a, E: Engine> World<'a, E> {
             data.train_images.cols(),
             params.frequencies,
             params.sigma,
-            stream(seed, 0),
+            LinearPurpose::Features.seed(seed),
         )?;
-        let mut rng = ChaCha8Rng::seed_from_u64(stream(seed, 1));
+        let mut rng = ChaCha8Rng::seed_from_u64(LinearPurpose::InitialNoise.seed(seed));
         Ok(Self {
             engine,
             data,
@@ -224,7 +225,11 @@ impl<'a, E: Engine> World<'a, E> {
     fn task(&self, forget: &Forget, seed: u64) -> Result<Task<'_, E>> {
         let labels = &self.data.train_labels;
         let among = Labelled::new(labels, &self.data.test_labels);
-        let split = forget.split(&among, TestRows::All, stream(seed, 2))?;
+        let split = forget.split(
+            &among,
+            TestRows::All,
+            LinearPurpose::ForgottenRows.seed(seed),
+        )?;
         let part = |rows: &[usize]| JudgedRows {
             features: self.train.select_rows(rows),
             labels: rows.iter().map(|&i| sign_of(labels[i])).collect(),
@@ -289,11 +294,15 @@ impl<E: Engine> Task<'_, E> {
 
     fn sgd_path(&self, method: &str, seed: u64, stop: impl FnMut(&[f64]) -> bool) -> Result<Path> {
         let labels = match method {
-            "Amnesiac" => self.problem.amnesiac_labels(stream(seed, 4)),
-            "BadTeacher" => self.problem.bad_teacher_labels(stream(seed, 5))?,
+            "Amnesiac" => self
+                .problem
+                .amnesiac_labels(LinearPurpose::AmnesiacLabels.seed(seed)),
+            "BadTeacher" => self
+                .problem
+                .bad_teacher_labels(LinearPurpose::BadTeacherWeights.seed(seed))?,
             _ => self.problem.muso_labels()?,
         };
-        let params = SgdParams::paper(stream(seed, 3));
+        let params = SgdParams::paper(LinearPurpose::SampleOrder.seed(seed));
         self.problem.relabel_sgd(&labels, &params, stop)
     }
 
@@ -372,9 +381,4 @@ fn row(scenario: &str, method: &str, gathered: &Gathered) -> Row {
 /// Threes are +1, sevens −1.
 fn sign_of(label: i64) -> f64 {
     if label == FORGOTTEN { -1.0 } else { 1.0 }
-}
-
-/// Independent generators for the parts of one seed.
-fn stream(seed: u64, part: u64) -> u64 {
-    seed.wrapping_mul(16).wrapping_add(part)
 }

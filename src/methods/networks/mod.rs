@@ -54,7 +54,8 @@ use serde::de::DeserializeOwned;
 use crate::engine::AnyEngine;
 use crate::error::{Error, Result};
 use crate::features::{Batches, Feed, Images};
-use crate::train::{Recipe, RowTargets, Rule, Schedule, Session, Watch, stream};
+use crate::seeds::Purpose;
+use crate::train::{Recipe, RowTargets, Rule, Schedule, Session, Watch};
 
 /// A network from the way to the trained one.
 #[derive(Clone, Debug)]
@@ -369,7 +370,7 @@ fn descend<N: FeatureNet, B: Batches<Input = N::Input>>(
     targets: &RowTargets,
     watch: &mut dyn Watch<N>,
 ) -> Result<N> {
-    let mut session = Session::new(network, recipe, stream(task.seed, 0x5E55));
+    let mut session = Session::new(network, recipe, Purpose::DescentOrder.seed(task.seed));
     session.run(task.feed, rows, &mut |step| targets.loss(step), watch)?;
     Ok(session.network)
 }
