@@ -29,7 +29,7 @@ impl Default for Amnesiac {
 
 impl Settings for Amnesiac {
     fn name(&self) -> &'static str {
-        "Amnesiac"
+        Self::NAME
     }
 
     fn settings(&self) -> toml::Table {

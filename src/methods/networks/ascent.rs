@@ -27,7 +27,7 @@ impl Default for Ascent {
 
 impl Settings for Ascent {
     fn name(&self) -> &'static str {
-        "Gradient ascent"
+        Self::NAME
     }
 
     fn settings(&self) -> toml::Table {

@@ -37,7 +37,7 @@ impl Default for BadTeacher {
 
 impl Settings for BadTeacher {
     fn name(&self) -> &'static str {
-        "BadTeacher"
+        Self::NAME
     }
 
     fn settings(&self) -> toml::Table {

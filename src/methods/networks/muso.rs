@@ -270,7 +270,7 @@ fn count(share: f64, n: usize) -> Result<usize> {
 
 impl Settings for Muso {
     fn name(&self) -> &'static str {
-        "MUSO"
+        Self::NAME
     }
 
     fn settings(&self) -> toml::Table {

@@ -91,7 +91,7 @@ impl<N: FeatureNet, B: Batches> Watch<N> for Drawing<'_, N, B> {
 
 impl Settings for NegGrad {
     fn name(&self) -> &'static str {
-        "NegGrad+"
+        Self::NAME
     }
 
     fn settings(&self) -> toml::Table {

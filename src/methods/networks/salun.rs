@@ -86,7 +86,7 @@ impl Salun {
 
 impl Settings for Salun {
     fn name(&self) -> &'static str {
-        "SalUn"
+        Self::NAME
     }
 
     fn settings(&self) -> toml::Table {

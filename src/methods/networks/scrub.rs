@@ -45,7 +45,7 @@ impl Default for Scrub {
 
 impl Settings for Scrub {
     fn name(&self) -> &'static str {
-        "SCRUB"
+        Self::NAME
     }
 
     fn settings(&self) -> toml::Table {
