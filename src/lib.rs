@@ -56,6 +56,7 @@ pub mod progress;
 #[cfg(feature = "report")]
 pub mod report;
 pub mod scheduler;
+pub mod seeds;
 mod softmax;
 pub mod solve;
 pub mod train;

@@ -134,8 +134,8 @@ pub(super) struct ForgetArgs {
     muso train --data cifar10 --data-path cifar --arch resnet20 --optimizer sgd --lr 0.1 \\\n      \
     --weight-decay 5e-4 --batch 128 --epochs 100 --warmup 2 --schedule steps --augment --out run\n  \
     muso train --resume run                                  go on with a run that was stopped\n\n\
-    The folder gets model.safetensors, the initial weights, snapshots for MUSO-S, log.csv and config.toml, which\n\
-    has every setting. Ctrl-C saves and stops; a resumed run ends in the same bytes.")]
+    The folder gets model.safetensors, the initial weights, early snapshots (for MUSO-S with `snapshot` above 0),\n\
+    log.csv and config.toml, which has every setting. Ctrl-C saves and stops; a resumed run ends in the same bytes.")]
 pub(super) struct TrainArgs {
     /// The folder to write the run to
     #[arg(

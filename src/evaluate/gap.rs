@@ -48,8 +48,8 @@ impl Scores {
     }
 }
 
-/// Mean of |metric − metric of Retrain| over RA, TA, FA and MIA, in points. 0 is ideal; two retrained models of
-/// different seeds are not at 0, and what lies between them is the noise floor.
+/// Mean of |metric − metric of Retrain| over RA, TA, FA and MIA, in points. 0 is ideal; two retrained models
+/// that saw the rows in different orders are not at 0, and what lies between them is the noise floor.
 pub fn avg_gap(method: &Scores, retrain: &Scores) -> f64 {
     let pairs = method.values().into_iter().zip(retrain.values());
     pairs.map(|(a, b)| (a - b).abs()).sum::<f64>() / 4.0

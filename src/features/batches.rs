@@ -34,6 +34,7 @@ use muso_models::burn::tensor::{Device, Tensor, TensorData};
 
 use crate::data::images::{Augment, ImageSet, Loader, LoaderOptions, Normalisation};
 use crate::error::{Error, Result};
+use crate::seeds::of_batch;
 
 /// Rows with labels, and batches of inputs made of them. See the [module's text](self) for an example.
 ///
@@ -95,7 +96,7 @@ pub trait Batches: Clone + Send + Sync + 'static {
             let rows = &order.rows[start..end];
             let input = match order.augment {
                 // The rows before it tell a batch from the others of its epoch.
-                Some(_) => data.augmented(rows, order.seed.wrapping_add(start as u64), &device)?,
+                Some(_) => data.augmented(rows, of_batch(order.seed, start), &device)?,
                 None => data.inputs(rows, &device)?,
             };
             Ok(Batch::new(&data, rows.to_vec(), input))

@@ -76,16 +76,16 @@ pub enum Metric {
 pub const RETRAIN: &str = "Retrain";
 /// The row of the model before unlearning.
 pub const PRETRAINED: &str = "Pre-trained";
-/// The row of a second retrained model, from another seed: what lies between it and [`RETRAIN`] is noise, and no
-/// method can be asked to come closer.
+/// The row of a second retrained model, from the same initial weights with the rows in another order: what lies between
+/// it and [`RETRAIN`] is noise, and no method can be asked to come closer.
 pub const NOISE_FLOOR: &str = "Retrain again";
 
 /// What [`PRETRAINED`] is, for [`Row::about`].
 pub const ABOUT_PRETRAINED: &str =
     "trained on all rows, nothing forgotten: where every method starts";
 /// What [`NOISE_FLOOR`] is, for [`Row::about`].
-pub const ABOUT_NOISE_FLOOR: &str = "retrained once more from another seed. What lies between two retrained models is \
-     noise, and no method can be asked to come closer: the noise floor";
+pub const ABOUT_NOISE_FLOOR: &str = "retrained once more from the same initial weights, with the rows in another order. What \
+     lies between two retrained models is noise, and no method can be asked to come closer: the noise floor";
 
 impl Metric {
     /// All metrics, in column order.

@@ -34,6 +34,7 @@ use crate::methods::{LinearProblem, ORACLE_POINTS, Path};
 use crate::outcome::{
     ABOUT_PRETRAINED, Curve, Metric, PRETRAINED, RETRAIN, Row, ScenarioTable, Stat, Table, paper,
 };
+use crate::seeds::LinearPurpose;
 use crate::solve::fit;
 use crate::train::SgdParams;
 
@@ -62,18 +63,71 @@ impl Default for Params {
     }
 }
 
-const CLOSED_FORM: &str = "MUSO (closed form)";
-const DIRECT: &str = "MUSO (direct)";
-/// In the order in which they are shown and run.
-const METHODS: [&str; 7] = [
-    "Retrain",
-    "Pre-trained",
-    "Amnesiac",
-    "BadTeacher",
-    "MUSO",
-    CLOSED_FORM,
-    DIRECT,
-];
+/// A row of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Method {
+    Retrain,
+    Pretrained,
+    Amnesiac,
+    BadTeacher,
+    Muso,
+    MusoClosedForm,
+    MusoDirect,
+}
+
+impl Method {
+    /// In the order in which they are shown and run.
+    const ALL: [Self; 7] = [
+        Self::Retrain,
+        Self::Pretrained,
+        Self::Amnesiac,
+        Self::BadTeacher,
+        Self::Muso,
+        Self::MusoClosedForm,
+        Self::MusoDirect,
+    ];
+
+    /// Returns its name in the table, its footnote, and what it does.
+    fn described(self) -> [&'static str; 3] {
+        match self {
+            Self::Retrain => [
+                RETRAIN,
+                "solved from the retained rows alone: the truth",
+                "trained from the same initial weights on the retained rows only: what unlearning should reach",
+            ],
+            Self::Pretrained => [
+                PRETRAINED,
+                "trained on everything; costs nothing, forgets nothing",
+                ABOUT_PRETRAINED,
+            ],
+            Self::Amnesiac => [
+                "Amnesiac",
+                "random labels, SGD, oracle stop",
+                "goes on training with random labels for the forgotten rows",
+            ],
+            Self::BadTeacher => [
+                "BadTeacher",
+                "an untrained model's labels, SGD, oracle stop",
+                "goes on training with the outputs of a random model as labels for the forgotten rows",
+            ],
+            Self::Muso => [
+                "MUSO",
+                "optimal labels, SGD as in the paper",
+                "goes on training with the optimal labels for the forgotten rows, by gradient descent as in the paper",
+            ],
+            Self::MusoClosedForm => [
+                "MUSO (closed form)",
+                "optimal labels, the limit of SGD solved for",
+                "takes the same labels and computes the limit of gradient descent by a linear solve",
+            ],
+            Self::MusoDirect => [
+                "MUSO (direct)",
+                "one solve, no training and no labels",
+                "projects the pre-trained weights once onto what the retained rows span: no labels, no training",
+            ],
+        }
+    }
+}
 
 /// The forgotten digit; also the paper's in the sub-class scenario.
 const FORGOTTEN: i64 = 7;
@@ -114,7 +168,7 @@ pub fn run<E: Engine>(engine: &E, params: &Params, progress: &mut dyn Progress) 
     let data = digits()?;
     let scenarios = scenarios();
     let mut tables: Vec<ScenarioTable> = Vec::new();
-    let mut gathered: Vec<BTreeMap<&str, Gathered>> = Vec::new();
+    let mut gathered: Vec<BTreeMap<Method, Gathered>> = Vec::new();
     let labels = Labelled::new(&data.train_labels, &data.test_labels);
     for forget in &scenarios {
         tables.push(ScenarioTable {
@@ -124,7 +178,7 @@ pub fn run<E: Engine>(engine: &E, params: &Params, progress: &mut dyn Progress) 
         gathered.push(BTreeMap::new());
     }
 
-    let total = (params.seeds.len() * scenarios.len() * METHODS.len()) as u64;
+    let total = (params.seeds.len() * scenarios.len() * Method::ALL.len()) as u64;
     let mut done = 0;
     let mut muso_epochs = (f64::INFINITY, 0.0_f64);
     for (repetition, &seed) in params.seeds.iter().enumerate() {
@@ -135,18 +189,18 @@ pub fn run<E: Engine>(engine: &E, params: &Params, progress: &mut dyn Progress) 
             tables[s].retained = task.retained.labels.len();
             tables[s].forgotten = task.forgotten.labels.len();
             tables[s].test = world.test.labels.len();
-            for method in METHODS {
+            for method in Method::ALL {
                 check(progress, "methods", done, total)?;
                 let measured = task.apply(method, seed)?;
                 let entry = gathered[s].entry(method).or_default();
                 for (metric, value) in task.judge(&measured.weights)? {
                     // The paper gives no Δ_w for the model that it is measured from.
-                    if !(method == "Retrain" && metric == Metric::DeltaW) {
+                    if !(method == Method::Retrain && metric == Metric::DeltaW) {
                         entry.values.entry(metric).or_default().push(value);
                     }
                 }
                 entry.seconds.push(measured.seconds);
-                if let ("MUSO", Some(epochs)) = (method, measured.epochs) {
+                if let (Method::Muso, Some(epochs)) = (method, measured.epochs) {
                     muso_epochs = (muso_epochs.0.min(epochs), muso_epochs.1.max(epochs));
                 }
                 done += 1;
@@ -159,9 +213,9 @@ pub fn run<E: Engine>(engine: &E, params: &Params, progress: &mut dyn Progress) 
     check(progress, "methods", done, total)?;
 
     for (table, gathered) in tables.iter_mut().zip(&gathered) {
-        table.rows = METHODS
+        table.rows = Method::ALL
             .iter()
-            .map(|&method| row(&table.name, method, &gathered[method]))
+            .map(|&method| row(&table.name, method, &gathered[&method]))
             .collect();
     }
     Ok(Table {
@@ -206,9 +260,9 @@ impl<'a, E: Engine> World<'a, E> {
             data.train_images.cols(),
             params.frequencies,
             params.sigma,
-            stream(seed, 0),
+            LinearPurpose::Features.seed(seed),
         )?;
-        let mut rng = ChaCha8Rng::seed_from_u64(stream(seed, 1));
+        let mut rng = ChaCha8Rng::seed_from_u64(LinearPurpose::InitialNoise.seed(seed));
         Ok(Self {
             engine,
             data,
@@ -224,7 +278,11 @@ impl<'a, E: Engine> World<'a, E> {
     fn task(&self, forget: &Forget, seed: u64) -> Result<Task<'_, E>> {
         let labels = &self.data.train_labels;
         let among = Labelled::new(labels, &self.data.test_labels);
-        let split = forget.split(&among, TestRows::All, stream(seed, 2))?;
+        let split = forget.split(
+            &among,
+            TestRows::All,
+            LinearPurpose::ForgottenRows.seed(seed),
+        )?;
         let part = |rows: &[usize]| JudgedRows {
             features: self.train.select_rows(rows),
             labels: rows.iter().map(|&i| sign_of(labels[i])).collect(),
@@ -263,18 +321,18 @@ struct Task<'w, E: Engine> {
 }
 
 impl<E: Engine> Task<'_, E> {
-    fn apply(&self, method: &str, seed: u64) -> Result<Measured> {
+    fn apply(&self, method: Method, seed: u64) -> Result<Measured> {
         let started = Instant::now();
         let problem = &self.problem;
         let (weights, epochs) = match method {
-            "Retrain" => (problem.retrain()?, None),
-            "Pre-trained" => (problem.pretrained().clone(), None),
-            CLOSED_FORM => (problem.relabel_closed_form(&problem.muso_labels()?)?, None),
-            DIRECT => (problem.muso_direct()?, None),
-            _ => {
+            Method::Retrain => (problem.retrain()?, None),
+            Method::Pretrained => (problem.pretrained().clone(), None),
+            Method::MusoClosedForm => (problem.relabel_closed_form(&problem.muso_labels()?)?, None),
+            Method::MusoDirect => (problem.muso_direct()?, None),
+            Method::Amnesiac | Method::BadTeacher | Method::Muso => {
                 let oracle = |predictions: &[f64]| {
                     let fa = sign_accuracy(predictions, &self.forgotten.labels);
-                    method != "MUSO" && (fa - self.retrained_fa).abs() < ORACLE_POINTS
+                    method != Method::Muso && (fa - self.retrained_fa).abs() < ORACLE_POINTS
                 };
                 let path = self.sgd_path(method, seed, oracle)?;
                 (path.weights, Some(path.epochs))
@@ -287,24 +345,33 @@ impl<E: Engine> Task<'_, E> {
         })
     }
 
-    fn sgd_path(&self, method: &str, seed: u64, stop: impl FnMut(&[f64]) -> bool) -> Result<Path> {
+    fn sgd_path(
+        &self,
+        method: Method,
+        seed: u64,
+        stop: impl FnMut(&[f64]) -> bool,
+    ) -> Result<Path> {
         let labels = match method {
-            "Amnesiac" => self.problem.amnesiac_labels(stream(seed, 4)),
-            "BadTeacher" => self.problem.bad_teacher_labels(stream(seed, 5))?,
+            Method::Amnesiac => self
+                .problem
+                .amnesiac_labels(LinearPurpose::AmnesiacLabels.seed(seed)),
+            Method::BadTeacher => self
+                .problem
+                .bad_teacher_labels(LinearPurpose::BadTeacherWeights.seed(seed))?,
             _ => self.problem.muso_labels()?,
         };
-        let params = SgdParams::paper(stream(seed, 3));
+        let params = SgdParams::paper(LinearPurpose::SampleOrder.seed(seed));
         self.problem.relabel_sgd(&labels, &params, stop)
     }
 
     /// The paths of the iterative methods to their ends, without the oracle: where their labels lead.
     fn curves(&self, seed: u64) -> Result<Vec<Curve>> {
-        ["Amnesiac", "BadTeacher", "MUSO"]
+        [Method::Amnesiac, Method::BadTeacher, Method::Muso]
             .into_iter()
             .map(|method| {
                 let path = self.sgd_path(method, seed, |_| false)?;
                 Ok(Curve {
-                    method: method.into(),
+                    method: method.described()[0].into(),
                     epochs: path.distances.iter().map(|d| d.0).collect(),
                     delta_w: path.distances.iter().map(|d| d.1).collect(),
                 })
@@ -323,45 +390,16 @@ impl<E: Engine> Task<'_, E> {
     }
 }
 
-fn row(scenario: &str, method: &str, gathered: &Gathered) -> Row {
-    let (note, about) = match method {
-        RETRAIN => (
-            "solved from the retained rows alone: the truth",
-            "trained from the same initial weights on the retained rows only: what unlearning should reach",
-        ),
-        PRETRAINED => (
-            "trained on everything; costs nothing, forgets nothing",
-            ABOUT_PRETRAINED,
-        ),
-        "Amnesiac" => (
-            "random labels, SGD, oracle stop",
-            "goes on training with random labels for the forgotten rows",
-        ),
-        "BadTeacher" => (
-            "an untrained model's labels, SGD, oracle stop",
-            "goes on training with the outputs of a random model as labels for the forgotten rows",
-        ),
-        "MUSO" => (
-            "optimal labels, SGD as in the paper",
-            "goes on training with the optimal labels for the forgotten rows, by gradient descent as in the paper",
-        ),
-        CLOSED_FORM => (
-            "optimal labels, the limit of SGD solved for",
-            "takes the same labels and computes the limit of gradient descent by a linear solve",
-        ),
-        _ => (
-            "one solve, no training and no labels",
-            "projects the pre-trained weights once onto what the retained rows span: no labels, no training",
-        ),
-    };
+fn row(scenario: &str, method: Method, gathered: &Gathered) -> Row {
+    let [name, note, about] = method.described();
     Row {
-        method: method.into(),
+        method: name.into(),
         values: gathered
             .values
             .iter()
             .map(|(&metric, values)| (metric, Stat::of(values)))
             .collect(),
-        paper: paper::table1(scenario, method),
+        paper: paper::table1(scenario, name),
         seconds: Stat::of(&gathered.seconds),
         note: Some(note.into()),
         about: about.into(),
@@ -372,9 +410,4 @@ fn row(scenario: &str, method: &str, gathered: &Gathered) -> Row {
 /// Threes are +1, sevens −1.
 fn sign_of(label: i64) -> f64 {
     if label == FORGOTTEN { -1.0 } else { 1.0 }
-}
-
-/// Independent generators for the parts of one seed.
-fn stream(seed: u64, part: u64) -> u64 {
-    seed.wrapping_mul(16).wrapping_add(part)
 }

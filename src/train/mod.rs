@@ -14,9 +14,9 @@ mod schedule;
 mod sgd;
 
 #[cfg(feature = "nn")]
-pub use network::{AfterStep, Beside, Loss, RowTargets, Session, Step, Watch, cross_entropy};
+pub(crate) use network::differentiate;
 #[cfg(feature = "nn")]
-pub(crate) use network::{differentiate, stream};
+pub use network::{AfterStep, Beside, Loss, RowTargets, Session, Step, Watch, cross_entropy};
 #[cfg(feature = "nn")]
 pub use optimizer::Optimizer;
 #[cfg(feature = "nn")]

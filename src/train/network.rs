@@ -17,15 +17,7 @@ use crate::data::images::shuffled;
 use crate::error::{Error, Result};
 use crate::features::{Batches, Feed, Order};
 use crate::progress::Progress;
-
-/// Mixes a place in the run into a seed, so that each place has its own stream.
-pub(crate) fn stream(seed: u64, place: u64) -> u64 {
-    // SplitMix64's finaliser: neighbouring places give unrelated streams.
-    let mut z = seed ^ place.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
-}
+use crate::seeds::{Purpose, nth};
 
 /// Hears how far a session is and sees it after every epoch.
 pub trait Watch<N: FeatureNet = Network> {
@@ -181,10 +173,10 @@ impl<N: FeatureNet> Session<N> {
     ) -> Result<()> {
         let batch = self.recipe.batch;
         let steps = rows.len().div_ceil(batch);
-        let seed = stream(self.seed, self.epoch as u64);
+        let seed = nth(self.seed, self.epoch as u64);
         let order = Order {
             augment: self.recipe.augment,
-            seed: stream(seed, 1),
+            seed: Purpose::Augmentation.seed(seed),
             skip: self.step,
             ..Order::new(shuffled(rows, seed), batch)
         };

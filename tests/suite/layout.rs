@@ -10,10 +10,10 @@ const STAGES: [&str; 10] = [
 /// Open to every stage. `Error` and `Result` are re-exported at the root.
 const COMMON: [&str; 9] = [
     "engine",
-    "config",
     "error",
     "progress",
     "scheduler",
+    "seeds",
     "softmax",
     "Error",
     "Result",

@@ -11,8 +11,8 @@ use muso::evaluate::Outputs;
 use muso::features::{Batches, Feed, Images};
 use muso::labels::{TargetForm, TargetParams};
 use muso::methods::networks::{
-    Amnesiac, BadTeacher, Entry, METHODS, Method, Muso, Retrain, Salun, Sampling, Scrub, Snapshot,
-    Ssd, Task, find,
+    Amnesiac, BadTeacher, Entry, METHODS, Method, Muso, MusoS, Retrain, Salun, Sampling, Scrub,
+    Snapshot, Ssd, Task, find,
 };
 use muso::models::burn::module::{Module, Param};
 use muso::models::burn::nn::{BatchNorm, BatchNormConfig, Linear};
@@ -824,4 +824,23 @@ fn the_configuration_in_the_documents_is_one() {
     assert_eq!(config.forget.len(), 4);
     assert_eq!(config.methods().unwrap().len(), 2);
     assert_eq!(config.train.augment, Some(Augment::default()));
+}
+
+/// The table of the methods is the only place that says what they are; the documents repeat it word for word.
+#[test]
+fn the_documents_say_of_a_method_what_its_entry_says() {
+    let page = include_str!("../../docs/results.md");
+    let (_, table) = page
+        .split_once("| method | what it does |\n|---|---|\n")
+        .unwrap();
+    let lines: Vec<&str> = table.lines().take_while(|line| !line.is_empty()).collect();
+    let wanted = METHODS.map(|entry| format!("| {} | {} |", entry.name, entry.about));
+    assert_eq!(lines, wanted);
+    for entry in METHODS {
+        let method = entry.with(toml::Table::new()).unwrap();
+        assert_eq!(method.name(), entry.name);
+        assert!(!entry.about.is_empty(), "{}", entry.name);
+    }
+    // What is said of MUSO-S holds for its defaults: a snapshot has seen the forgotten rows, the initial weights have not.
+    assert_eq!(MusoS::default().snapshot, 0.0);
 }

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use super::normalise::Normalisation;
 use super::set::ImageSet;
 use crate::data::forget::below;
-use crate::{Error, Result};
+use crate::{Error, Result, seeds};
 
 /// Images as a network takes them.
 #[derive(Clone, Debug, PartialEq)]
@@ -135,8 +135,6 @@ impl Iterator for Loader {
     }
 }
 
-const AUGMENT_STREAM: u64 = 1;
-
 /// Where an augmented image is taken from: its offset in the padded image, and whether it is mirrored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Window {
@@ -189,9 +187,6 @@ impl Worker {
             Some(PadWith::Black) => tables.iter().map(|table| table[0]).collect(),
             _ => vec![0.0; channels],
         };
-        let mut rng = ChaCha8Rng::seed_from_u64(options.seed);
-        // The order may well be shuffled with the same seed, and the two must not draw the same numbers.
-        rng.set_stream(AUGMENT_STREAM);
         Ok(Self {
             set: set.clone(),
             order,
@@ -201,7 +196,7 @@ impl Worker {
             tables,
             augment: options.augment,
             border,
-            rng,
+            rng: seeds::augmentation(options.seed),
             scratch: Vec::new(),
         })
     }

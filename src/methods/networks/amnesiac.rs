@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::{Method, Settings, Task, descend, settings_of, short};
 use crate::error::Result;
 use crate::features::Batches;
-use crate::train::{Recipe, Rule, Watch, stream};
+use crate::seeds::Purpose;
+use crate::train::{Recipe, Rule, Watch};
 
 /// Gives each forgotten row one of the other classes, drawn once and uniformly, and trains on everything.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -28,7 +29,7 @@ impl Default for Amnesiac {
 
 impl Settings for Amnesiac {
     fn name(&self) -> &'static str {
-        "Amnesiac"
+        Self::NAME
     }
 
     fn settings(&self) -> toml::Table {
@@ -42,7 +43,7 @@ impl Settings for Amnesiac {
 
 impl<N: FeatureNet, B: Batches<Input = N::Input>> Method<N, B> for Amnesiac {
     fn unlearn(&self, task: &Task<'_, N, B>, watch: &mut dyn Watch<N>) -> Result<N> {
-        let mut random = ChaCha8Rng::seed_from_u64(stream(task.seed, 0xA3));
+        let mut random = ChaCha8Rng::seed_from_u64(Purpose::AmnesiacClasses.seed(task.seed));
         let mut targets = task.targets();
         for &row in task.forget {
             let own = task.feed.data.labels()[row];

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::{Method, Settings, Task, settings_of, short};
 use crate::error::Result;
 use crate::features::Batches;
-use crate::train::{Recipe, Rule, Session, Watch, stream};
+use crate::seeds::Purpose;
+use crate::train::{Recipe, Rule, Session, Watch};
 
 /// Ascends the cross-entropy of the forgotten rows. Nothing holds the rest in place but a small rate.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -26,7 +27,7 @@ impl Default for Ascent {
 
 impl Settings for Ascent {
     fn name(&self) -> &'static str {
-        "Gradient ascent"
+        Self::NAME
     }
 
     fn settings(&self) -> toml::Table {
@@ -41,7 +42,7 @@ impl Settings for Ascent {
 impl<N: FeatureNet, B: Batches<Input = N::Input>> Method<N, B> for Ascent {
     fn unlearn(&self, task: &Task<'_, N, B>, watch: &mut dyn Watch<N>) -> Result<N> {
         let targets = task.targets();
-        let seed = stream(task.seed, 0xA5C);
+        let seed = Purpose::AscentOrder.seed(task.seed);
         let mut session = Session::new(task.original.clone(), self.recipe.clone(), seed);
         session.run(
             task.feed,

@@ -9,7 +9,8 @@ use super::{Method, Settings, Task, settings_of, short, within};
 use crate::data::images::shuffled;
 use crate::error::Result;
 use crate::features::Batches;
-use crate::train::{Recipe, Rule, Session, Step, Watch, cross_entropy, stream};
+use crate::seeds::Purpose;
+use crate::train::{Recipe, Rule, Session, Step, Watch, cross_entropy};
 
 /// Trains towards softmax outputs: of a randomly initialised network on the forgotten rows, of the original on a part
 /// of the retained ones. Where a task cannot make an untrained network, its initial one is the first teacher. The loss is averaged over rows ("batchmean"); the first publication also divides by C.
@@ -36,7 +37,7 @@ impl Default for BadTeacher {
 
 impl Settings for BadTeacher {
     fn name(&self) -> &'static str {
-        "BadTeacher"
+        Self::NAME
     }
 
     fn settings(&self) -> toml::Table {
@@ -54,12 +55,12 @@ impl<N: FeatureNet, B: Batches<Input = N::Input>> Method<N, B> for BadTeacher {
     fn unlearn(&self, task: &Task<'_, N, B>, watch: &mut dyn Watch<N>) -> Result<N> {
         let feed = task.feed;
         let untrained = match &task.untrained {
-            Some(make) => make(stream(task.seed, 0xBAD))?.extractor(),
+            Some(make) => make(Purpose::BadTeacherWeights.seed(task.seed))?.extractor(),
             None => task.initial.extractor(),
         };
         let original = task.original.extractor();
         let count = (self.retain_share * task.retain.len() as f64).ceil() as usize;
-        let mut rows = shuffled(task.retain, stream(task.seed, 0xB7));
+        let mut rows = shuffled(task.retain, Purpose::BadTeacherRows.seed(task.seed));
         rows.truncate(count);
         rows.extend(task.forget);
         rows.sort_unstable();
@@ -80,7 +81,7 @@ impl<N: FeatureNet, B: Batches<Input = N::Input>> Method<N, B> for BadTeacher {
             let wanted = softmax(teacher / self.temperature, 1);
             cross_entropy(step.logits() / self.temperature, wanted.autodiff())
         };
-        let seed = stream(task.seed, 0xB8);
+        let seed = Purpose::BadTeacherOrder.seed(task.seed);
         let mut session = Session::new(task.original.clone(), self.recipe.clone(), seed);
         session.run(feed, &rows, &mut loss, watch)?;
         Ok(session.network)

@@ -26,7 +26,7 @@ impl Default for FineTune {
 
 impl Settings for FineTune {
     fn name(&self) -> &'static str {
-        "Fine-tune"
+        Self::NAME
     }
 
     fn settings(&self) -> toml::Table {

@@ -5,21 +5,8 @@
 //! method is written for every [`FeatureNet`] and all [`Batches`] that fit it.
 //!
 //! To add one, write a file with a struct that holds its settings (serde, with defaults), implement [`Settings`] and
-//! [`Method`], and name it in [`Entry::ALL`].
-//!
-//! | method | what the forgotten rows are trained towards | what else it trains on |
-//! |---|---|---|
-//! | [`Retrain`] | nothing: starts anew from the same initial weights | the retained rows |
-//! | [`Muso`] | the paper's optimal labels, from the current network's features | the retained rows |
-//! | [`MusoS`] | target-form labels from features that have not memorised them | the retained rows |
-//! | [`Amnesiac`] | a random other class | the retained rows |
-//! | [`BadTeacher`] | the answers of an untrained network | a part of the retained rows, original answers |
-//! | [`Salun`] | random classes, only the weights that matter to them move | the retained rows |
-//! | [`Ssd`] | none: dampens weights that matter more to them than to the rest | nothing |
-//! | [`FineTune`] | none | the retained rows |
-//! | [`NegGrad`] | away from their labels | the retained rows |
-//! | [`Ascent`] | away from their labels | nothing |
-//! | [`Scrub`] | away from the original's answers | the retained rows, original answers |
+//! [`Method`], and describe it in the table behind [`Entry::ALL`], which says of every method in a line what it does; the
+//! struct says how.
 
 mod amnesiac;
 mod ascent;
@@ -54,7 +41,8 @@ use serde::de::DeserializeOwned;
 use crate::engine::AnyEngine;
 use crate::error::{Error, Result};
 use crate::features::{Batches, Feed, Images};
-use crate::train::{Recipe, RowTargets, Rule, Schedule, Session, Watch, stream};
+use crate::seeds::Purpose;
+use crate::train::{Recipe, RowTargets, Rule, Schedule, Session, Watch};
 
 /// A network from the way to the trained one.
 #[derive(Clone, Debug)]
@@ -154,90 +142,54 @@ pub struct Entry<N: FeatureNet = Network, B: Batches<Input = N::Input> = Images>
     make: Make<N, B>,
 }
 
-macro_rules! entry {
-    ($kind:ty, $key:literal, $name:literal, $about:literal) => {
-        Entry {
-            name: $name,
-            key: $key,
-            about: $about,
-            make: make::<$kind, N, B>,
+/// Writes down what each method is, once: command line, run files, tables, reports and `NAME` all have it from here.
+macro_rules! methods {
+    ($($kind:ident: $key:literal, $name:literal, $about:literal;)*) => {
+        impl<N: FeatureNet, B: Batches<Input = N::Input>> Entry<N, B> {
+            /// All methods, in the order of tables.
+            pub const ALL: [Self; [$($key),*].len()] = [$(Entry {
+                name: $name,
+                key: $key,
+                about: $about,
+                make: make::<$kind, N, B>,
+            }),*];
         }
+
+        $(impl $kind {
+            /// Its name in tables.
+            pub const NAME: &'static str = $name;
+        })*
     };
+}
+
+methods! {
+    Retrain: "retrain", "Retrain",
+        "trains anew without the forgotten rows, from the same initial weights";
+    FineTune: "fine-tune", "Fine-tune",
+        "goes on training on the retained rows";
+    NegGrad: "neg-grad", "NegGrad+",
+        "descends on the retained rows and ascends on the forgotten ones";
+    Ascent: "ascent", "Gradient ascent",
+        "ascends on the forgotten rows";
+    Scrub: "scrub", "SCRUB",
+        "away from the original's answers on forgotten rows, towards them elsewhere";
+    Amnesiac: "amnesiac", "Amnesiac",
+        "trains the forgotten rows towards random other classes";
+    BadTeacher: "bad-teacher", "BadTeacher",
+        "trains the forgotten rows towards an untrained network's answers";
+    Salun: "salun", "SalUn",
+        "random classes for forgotten rows; only their salient weights move";
+    Ssd: "ssd", "SSD",
+        "dampens weights that matter more to the forgotten rows; no training";
+    Muso: "muso", "MUSO",
+        "the paper's optimal labels, recomputed as the network changes";
+    MusoS: "muso-s", "MUSO-S",
+        "what a closed-form fit of the retained rows says, on features that never saw the forgotten ones";
 }
 
 type Make<N, B> = fn(toml::Table) -> Result<Box<dyn Method<N, B>>, toml::de::Error>;
 
 impl<N: FeatureNet, B: Batches<Input = N::Input>> Entry<N, B> {
-    /// All methods, in the order of tables.
-    pub const ALL: [Self; 11] = [
-        entry!(
-            Retrain,
-            "retrain",
-            "Retrain",
-            "trains anew without the forgotten rows, from the same initial weights"
-        ),
-        entry!(
-            FineTune,
-            "fine-tune",
-            "Fine-tune",
-            "goes on training on the retained rows"
-        ),
-        entry!(
-            NegGrad,
-            "neg-grad",
-            "NegGrad+",
-            "descends on the retained rows and ascends on the forgotten ones"
-        ),
-        entry!(
-            Ascent,
-            "ascent",
-            "Gradient ascent",
-            "ascends on the forgotten rows"
-        ),
-        entry!(
-            Scrub,
-            "scrub",
-            "SCRUB",
-            "away from the original's answers on forgotten rows, towards them elsewhere"
-        ),
-        entry!(
-            Amnesiac,
-            "amnesiac",
-            "Amnesiac",
-            "trains the forgotten rows towards random other classes"
-        ),
-        entry!(
-            BadTeacher,
-            "bad-teacher",
-            "BadTeacher",
-            "trains the forgotten rows towards an untrained network's answers"
-        ),
-        entry!(
-            Salun,
-            "salun",
-            "SalUn",
-            "random classes for forgotten rows; only their salient weights move"
-        ),
-        entry!(
-            Ssd,
-            "ssd",
-            "SSD",
-            "dampens weights that matter more to the forgotten rows; no training"
-        ),
-        entry!(
-            Muso,
-            "muso",
-            "MUSO",
-            "the paper's optimal labels, recomputed as the network changes"
-        ),
-        entry!(
-            MusoS,
-            "muso-s",
-            "MUSO-S",
-            "what a closed-form fit of the retained rows says, on features that never saw the forgotten ones"
-        ),
-    ];
-
     /// Finds the entry with this key or name.
     ///
     /// ```
@@ -345,7 +297,7 @@ where
 }
 
 /// All methods for the built-in networks, in the order of tables.
-pub const METHODS: [Entry; 11] = Entry::ALL;
+pub const METHODS: [Entry; Entry::<Network, Images>::ALL.len()] = Entry::ALL;
 
 /// Finds the entry with this key or name, for the built-in networks.
 ///
@@ -369,7 +321,7 @@ fn descend<N: FeatureNet, B: Batches<Input = N::Input>>(
     targets: &RowTargets,
     watch: &mut dyn Watch<N>,
 ) -> Result<N> {
-    let mut session = Session::new(network, recipe, stream(task.seed, 0x5E55));
+    let mut session = Session::new(network, recipe, Purpose::DescentOrder.seed(task.seed));
     session.run(task.feed, rows, &mut |step| targets.loss(step), watch)?;
     Ok(session.network)
 }

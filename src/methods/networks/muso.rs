@@ -15,9 +15,10 @@ use crate::gram::{GramBuilder, Route};
 use crate::labels::{column_select, leverage_scores};
 use crate::progress::{Progress, check};
 use crate::scheduler::LabelUpdates;
+use crate::seeds::Purpose;
 use crate::softmax::{argmax, softmax};
 use crate::solve::Eigen;
-use crate::train::{Beside, Recipe, RowTargets, Rule, Session, Step, Watch, stream};
+use crate::train::{Beside, Recipe, RowTargets, Rule, Session, Step, Watch};
 
 /// Which retained rows the projector is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -132,7 +133,7 @@ impl Muso {
         update: u64,
         progress: &mut dyn Progress,
     ) -> Result<Vec<usize>> {
-        let seed = stream(stream(task.seed, 0x3501), update);
+        let seed = Purpose::MusoProjectorRows.nth(task.seed, update);
         match self.sampling {
             Sampling::All => Ok(task.retain.to_vec()),
             Sampling::Random(share) => Self::sampled(task.retain, share, seed),
@@ -269,7 +270,7 @@ fn count(share: f64, n: usize) -> Result<usize> {
 
 impl Settings for Muso {
     fn name(&self) -> &'static str {
-        "MUSO"
+        Self::NAME
     }
 
     fn settings(&self) -> toml::Table {
@@ -323,7 +324,7 @@ impl<N: FeatureNet, B: Batches<Input = N::Input>> Method<N, B> for Muso {
         let forgotten: HashSet<usize> = task.forget.iter().copied().collect();
         let rows = task.all_rows();
         let steps = rows.len().div_ceil(self.recipe.batch);
-        let seed = stream(task.seed, 0x3502);
+        let seed = Purpose::MusoOrder.seed(task.seed);
         let mut session = Session::new(task.original.clone(), self.recipe.clone(), seed);
         let mut update = 0;
         while !session.is_finished() {

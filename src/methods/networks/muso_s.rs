@@ -1,4 +1,4 @@
-//! MUSO with snapshot features and the target form of its lemma.
+//! MUSO in the target form of its lemma, on features that were trained without the forgotten rows.
 
 use muso_models::FeatureNet;
 use serde::{Deserialize, Serialize};
@@ -13,8 +13,8 @@ use crate::train::{Beside, Recipe, Rule, Schedule, Watch};
 
 /// What the retained rows alone say of the forgotten ones, seen through features that have not memorised them.
 ///
-/// 1. Features: an early snapshot of the training run, from before the network memorised anything, or the initial
-///    weights (where there is no snapshot, always), trained for a while on the retained rows only.
+/// 1. Features: the initial weights of the training run, trained for a while on the retained rows only. With `snapshot`
+///    above 0, and where there are snapshots, an early one takes their place, from before the network memorised much.
 /// 2. Labels: the target form ỹ_u = Z_u W_r on those features, W_r fitted to the retained labels alone, small classes
 ///    counting for more.
 /// 3. Sharpness: softmax(k·τ·ỹ_u), where τ is the leave-one-out temperature and k makes the left-out retained rows as
@@ -188,7 +188,7 @@ impl<N: FeatureNet> Watch<N> for Quiet<'_, N> {
 
 impl Settings for MusoS {
     fn name(&self) -> &'static str {
-        "MUSO-S"
+        Self::NAME
     }
 
     fn settings(&self) -> toml::Table {

@@ -10,7 +10,8 @@ use crate::data::images::shuffled;
 use crate::error::Result;
 use crate::features::{Batches, Feed, Order};
 use crate::scheduler::Scheduler;
-use crate::train::{Recipe, Rule, Session, Watch, cross_entropy, stream};
+use crate::seeds::{Purpose, nth};
+use crate::train::{Recipe, Rule, Session, Watch, cross_entropy};
 
 /// NegGrad+: α·CE(retained) − (1 − α)·CE(forgotten), a batch of each a step.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -44,7 +45,7 @@ struct Rounds<'a, B: Batches> {
 impl<B: Batches> Rounds<'_, B> {
     fn next(&mut self) -> Result<(Vec<usize>, B::Input)> {
         if self.rest.is_empty() {
-            self.rest = shuffled(self.rows, stream(self.seed, self.round));
+            self.rest = shuffled(self.rows, nth(self.seed, self.round));
             self.round += 1;
         }
         let now = self.rest.len().min(self.batch);
@@ -90,7 +91,7 @@ impl<N: FeatureNet, B: Batches> Watch<N> for Drawing<'_, N, B> {
 
 impl Settings for NegGrad {
     fn name(&self) -> &'static str {
-        "NegGrad+"
+        Self::NAME
     }
 
     fn settings(&self) -> toml::Table {
@@ -110,7 +111,7 @@ impl<N: FeatureNet, B: Batches<Input = N::Input>> Method<N, B> for NegGrad {
             feed: task.feed,
             rows: task.forget,
             batch: self.recipe.batch,
-            seed: stream(task.seed, 0x4E66),
+            seed: Purpose::NegGradRounds.seed(task.seed),
             round: 0,
             rest: Vec::new(),
         };
@@ -120,7 +121,7 @@ impl<N: FeatureNet, B: Batches<Input = N::Input>> Method<N, B> for NegGrad {
             rounds: &mut rounds,
             drawn: &drawn,
         };
-        let seed = stream(task.seed, 0x4E67);
+        let seed = Purpose::NegGradOrder.seed(task.seed);
         let mut session = Session::new(task.original.clone(), self.recipe.clone(), seed);
         let mut loss = |step: &crate::train::Step<'_, N>| {
             let down = targets.loss(step) * self.retain_weight;

@@ -16,7 +16,7 @@ pub struct Retrain {}
 
 impl Settings for Retrain {
     fn name(&self) -> &'static str {
-        "Retrain"
+        Self::NAME
     }
 
     fn settings(&self) -> toml::Table {

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::{Method, Settings, Task, settings_of, short, within};
 use crate::error::Result;
 use crate::features::{Batches, Order, host};
-use crate::train::{Optimizer, Recipe, Rule, Session, Watch, differentiate, stream};
+use crate::seeds::Purpose;
+use crate::train::{Optimizer, Recipe, Rule, Session, Watch, differentiate};
 
 /// Finds the weights with the largest gradient over the forgotten rows, then trains only those on everything, the
 /// forgotten rows with classes that are drawn anew each epoch, uniformly over all. The other weights end exactly where
@@ -85,7 +86,7 @@ impl Salun {
 
 impl Settings for Salun {
     fn name(&self) -> &'static str {
-        "SalUn"
+        Self::NAME
     }
 
     fn settings(&self) -> toml::Table {
@@ -102,10 +103,10 @@ impl<N: FeatureNet, B: Batches<Input = N::Input>> Method<N, B> for Salun {
     fn unlearn(&self, task: &Task<'_, N, B>, watch: &mut dyn Watch<N>) -> Result<N> {
         let mask = self.mask(task)?;
         let anchor = params::weights(task.original);
-        let mut random = ChaCha8Rng::seed_from_u64(stream(task.seed, 0x5A));
+        let mut random = ChaCha8Rng::seed_from_u64(Purpose::SalunClasses.seed(task.seed));
         let mut targets = task.targets();
         let rows = task.all_rows();
-        let seed = stream(task.seed, 0x5B);
+        let seed = Purpose::SalunOrder.seed(task.seed);
         let mut session = Session::new(task.original.clone(), self.recipe.clone(), seed);
         while !session.is_finished() {
             for &row in task.forget {

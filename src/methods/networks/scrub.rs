@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::{Method, Settings, Task, settings_of, short, within};
 use crate::error::Result;
 use crate::features::Batches;
-use crate::train::{Recipe, Rule, Session, Step, Watch, cross_entropy, stream};
+use crate::seeds::Purpose;
+use crate::train::{Recipe, Rule, Session, Step, Watch, cross_entropy};
 
 /// SCRUB: epochs that ascend T²·KL(original ‖ student) on the forgotten rows alternate with epochs that descend
 /// γ·CE + α·T²·KL on the retained ones.
@@ -44,7 +45,7 @@ impl Default for Scrub {
 
 impl Settings for Scrub {
     fn name(&self) -> &'static str {
-        "SCRUB"
+        Self::NAME
     }
 
     fn settings(&self) -> toml::Table {
@@ -75,11 +76,15 @@ impl<N: FeatureNet, B: Batches<Input = N::Input>> Method<N, B> for Scrub {
             batch: self.forget_batch,
             ..self.recipe.clone()
         };
-        let mut away = Session::new(task.original.clone(), up, stream(task.seed, 0x5C));
+        let mut away = Session::new(
+            task.original.clone(),
+            up,
+            Purpose::ScrubAscentOrder.seed(task.seed),
+        );
         let mut back = Session::new(
             task.original.clone(),
             self.recipe.clone(),
-            stream(task.seed, 0x5D),
+            Purpose::ScrubDescentOrder.seed(task.seed),
         );
         while !back.is_finished() {
             if back.epoch < self.ascents {

@@ -70,7 +70,7 @@ impl Ssd {
 
 impl Settings for Ssd {
     fn name(&self) -> &'static str {
-        "SSD"
+        Self::NAME
     }
 
     fn settings(&self) -> toml::Table {

@@ -23,7 +23,8 @@ use crate::features::{Feed, Images};
 use crate::methods::networks::{Method, Retrain, Snapshot, Task};
 use crate::progress::Progress;
 use crate::scheduler::Scheduler;
-use crate::train::{Recipe, RowTargets, Session, Watch, stream};
+use crate::seeds::Purpose;
+use crate::train::{Recipe, RowTargets, Session, Watch};
 
 /// Rows on which the accuracy after each epoch is taken.
 const CURVE_ROWS: usize = 500;
@@ -72,7 +73,9 @@ impl Bench {
     /// The network with the weights that `seed` gives.
     pub fn initial(&self, seed: u64) -> Result<Network> {
         let device = &self.train.device;
-        Ok(self.network.init(stream(seed, 0x1417), device)?)
+        Ok(self
+            .network
+            .init(Purpose::InitialWeights.seed(seed), device)?)
     }
 
     /// The task of unlearning some of the training rows, without snapshots.
@@ -224,7 +227,11 @@ pub fn train(
     let clock = Instant::now();
     let initial = bench.initial(seed)?;
     let targets = RowTargets::new(bench.train.data.set.labels(), bench.network.classes);
-    let mut session = Session::new(initial.clone(), recipe.clone(), stream(seed, 0x7124));
+    let mut session = Session::new(
+        initial.clone(),
+        recipe.clone(),
+        Purpose::TrainingOrder.seed(seed),
+    );
     let mut keeping = Keeping {
         keep,
         snapshots: Vec::new(),
@@ -416,7 +423,7 @@ impl Plan<'_> {
                         let case = &self.cases[*scenario][*seed];
                         let initial = self.bench.initial(self.seeds[*seed])?;
                         let clock = Instant::now();
-                        let drawn = stream(stream(self.seeds[*seed], 0x12E), *order as u64);
+                        let drawn = Purpose::RetrainOrder.nth(self.seeds[*seed], *order as u64);
                         let engine = self.machine.engine.for_worker();
                         let task = self.task(case, &initial, &initial, &[], drawn, &engine);
                         let network = Retrain {}.unlearn(&task, &mut watch)?;
@@ -562,7 +569,7 @@ impl Plan<'_> {
             Ok(())
         });
         let clock = Instant::now();
-        let drawn = stream(self.seeds[seed], 0x0A23);
+        let drawn = Purpose::ArmDraws.seed(self.seeds[seed]);
         let engine = self.machine.engine.for_worker();
         let Trained {
             initial,

@@ -25,7 +25,8 @@ use crate::data::images::shuffled;
 use crate::error::{Error, Result};
 use crate::methods::networks::Snapshot;
 use crate::progress::Progress;
-use crate::train::{RowTargets, Session, Watch, stream};
+use crate::seeds::Purpose;
+use crate::train::{RowTargets, Session, Watch};
 
 const CONFIG: &str = "config.toml";
 const INITIAL: &str = "initial.safetensors";
@@ -160,7 +161,11 @@ impl Folder {
             )
         } else {
             self.write_network(INITIAL, &initial, &make)?;
-            let session = Session::new(initial, config.train.clone(), stream(seed, 0x7124));
+            let session = Session::new(
+                initial,
+                config.train.clone(),
+                Purpose::TrainingOrder.seed(seed),
+            );
             (session, Vec::new())
         };
 
@@ -302,7 +307,7 @@ fn hold_out(rows: Vec<usize>, config: &Config, seed: u64) -> (Vec<usize>, Vec<us
         return (rows, Vec::new());
     };
     let count = ((stop.hold_out * rows.len() as f64).ceil() as usize).clamp(1, rows.len() - 1);
-    let mut order = shuffled(&rows, stream(seed, 0x401D));
+    let mut order = shuffled(&rows, Purpose::HoldOut.seed(seed));
     let mut kept = order.split_off(count);
     kept.sort_unstable();
     order.sort_unstable();

@@ -466,3 +466,15 @@ fn a_full_disk_is_said_and_leaves_no_half_files() {
     one_line(&output, &["run/initial.safetensors", "cannot write"]);
     assert!(case.snapshot().is_empty(), "something of the run is left");
 }
+
+#[test]
+fn help_says_of_a_method_what_its_entry_says() {
+    let case = Case::empty();
+    let said = Run::new(&case, "unlearn --help").succeeds();
+    // Lines are wrapped to the terminal.
+    let said: Vec<&str> = said.split_whitespace().collect();
+    let wanted =
+        muso::methods::networks::METHODS.map(|entry| format!("{} {}", entry.key, entry.about));
+    let wanted = format!("Methods: {} Settings of each", wanted.join(" "));
+    assert!(said.join(" ").contains(&wanted), "{said:?}");
+}
