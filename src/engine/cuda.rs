@@ -260,7 +260,7 @@ impl StoredLabels {
     }
 }
 
-/// Two buffers that take turns: one is filled on the copying stream while the other is computed on.
+/// A double buffer: one half is filled on the copying stream while the other is computed on.
 #[derive(Debug)]
 struct Feed {
     inner: Arc<Inner>,
