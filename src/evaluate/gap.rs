@@ -115,9 +115,9 @@ impl RowSet {
 pub struct Judged {
     /// Rows of RA: always the retained training rows. They are also the attack's members.
     pub ra: RowSet,
-    /// Rows of TA, test accuracy.
+    /// Rows of TA, accuracy on the test data.
     pub ta: RowSet,
-    /// Rows of FA, forgetting accuracy.
+    /// Rows of FA, accuracy on the forgotten data.
     pub fa: RowSet,
     /// Rows of MIA and of the agreement with Retrain: always the forgotten training rows.
     pub forgotten: RowSet,

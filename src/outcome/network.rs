@@ -73,11 +73,11 @@ pub struct AccuracyCurve {
     pub method: String,
     /// Epochs done, ascending; 0 is the start. The others are as long.
     pub epochs: Vec<f64>,
-    /// RA, retained accuracy, in percent.
+    /// RA, accuracy on the retained rows, in percent.
     pub ra: Vec<f64>,
     /// TA, test accuracy, in percent.
     pub ta: Vec<f64>,
-    /// FA, forgetting accuracy, in percent.
+    /// FA, accuracy on the forgotten rows, in percent.
     pub fa: Vec<f64>,
 }
 

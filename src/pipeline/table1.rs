@@ -37,12 +37,12 @@ use crate::outcome::{
 use crate::solve::fit;
 use crate::train::SgdParams;
 
-/// What to run.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Params {
-    /// One repetition each: features, initial weights, forgotten rows and orders are all drawn from it.
+    /// Seeds, one per repetition: features, initial weights, forgotten rows and orders are all drawn from it.
     pub seeds: Vec<u64>,
-    /// m; D = 2m.
+    /// m, the number of frequencies; D = 2m.
     pub frequencies: usize,
     /// Bandwidth of the random features.
     pub sigma: f64,
@@ -64,7 +64,7 @@ impl Default for Params {
 
 const CLOSED_FORM: &str = "MUSO (closed form)";
 const DIRECT: &str = "MUSO (direct)";
-/// In the order in which they are shown and run.
+/// Methods in the order in which they are shown and run.
 const METHODS: [&str; 7] = [
     "Retrain",
     "Pre-trained",
@@ -87,14 +87,14 @@ pub fn scenarios() -> [Forget; 3] {
     ]
 }
 
-/// One method's outcome for one seed.
+/// Outcome of one method for one seed.
 struct Measured {
     weights: Matrix,
     seconds: f64,
     epochs: Option<f64>,
 }
 
-/// What is gathered of one method over the seeds.
+/// Results of one method over the seeds.
 #[derive(Default)]
 struct Gathered {
     values: BTreeMap<Metric, Vec<f64>>,
@@ -252,7 +252,7 @@ impl<'a, E: Engine> World<'a, E> {
     }
 }
 
-/// One scenario of one seed.
+/// A scenario of one seed.
 struct Task<'w, E: Engine> {
     engine: &'w E,
     problem: LinearProblem<'w, E>,
