@@ -11,34 +11,34 @@ use std::path::{Path, PathBuf};
 /// The result of everything in this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong.
+/// Everything that can go wrong in this crate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The operating system refused to read, write or rename a file.
     #[error("{}: cannot {action}: {source}", path.display())]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What was tried, as a verb phrase: "open", "read", "write".
+        /// The attempted action, as a verb phrase: "open", "read", "write".
         action: &'static str,
-        /// The system's reason.
+        /// Reason that the system gave.
         source: std::io::Error,
     },
     /// A file is not of the format or layout it should have.
     #[error("{}: {problem}; expected {expected}", path.display())]
     Format {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What was found.
+        /// Description of what the file has.
         problem: String,
-        /// What should have been there.
+        /// Description of what it should have.
         expected: String,
     },
     /// A value that must be finite is NaN or infinite.
     #[error("{}: `{tensor}` has {value} at row {row}, column {column}; every value must be finite", path.display())]
     NotFinite {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The tensor within it.
         tensor: String,
@@ -46,29 +46,29 @@ pub enum Error {
         row: u64,
         /// The column, counted from 0.
         column: usize,
-        /// The offending value.
+        /// The value that is not finite.
         value: f64,
     },
     /// A class label outside `0..classes`.
     #[error("{}: label {label} at row {row} is out of range; the head has {classes} classes, 0 to {}", path.display(), classes - 1)]
     LabelRange {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The row, counted from 0.
         row: u64,
-        /// The label found.
+        /// The label out of range.
         label: i64,
-        /// How many classes there are.
+        /// Number of classes.
         classes: usize,
     },
     /// The rows to forget are not a usable choice.
     #[error("{what}: {problem}; expected {expected}")]
     Selection {
-        /// Where the choice came from: a file or an option.
+        /// Origin of the choice: a file or an option.
         what: String,
-        /// What is wrong with it.
+        /// Description of the mistake.
         problem: String,
-        /// What would be right.
+        /// Description of a usable choice.
         expected: String,
     },
     /// Two things that must agree in shape do not.
@@ -76,7 +76,7 @@ pub enum Error {
     Shape {
         /// The thing at fault.
         what: String,
-        /// Its shape.
+        /// Shape that it has.
         found: String,
         /// The shape it should have.
         expected: String,
@@ -84,27 +84,27 @@ pub enum Error {
     /// A parameter outside its domain.
     #[error("{name} = {value} is not usable; expected {expected}")]
     Parameter {
-        /// Its name: `` `.field` `` of a parameter struct, or the key in a run file.
+        /// Name of the parameter: `` `.field` `` of a parameter struct, or the key in a run file.
         name: &'static str,
-        /// Its value.
+        /// Value that was given.
         value: String,
-        /// Its domain.
+        /// Domain that the value should be in.
         expected: String,
     },
     /// A parameter that has no safe default was not given.
     #[error("{name} is missing; expected {expected}")]
     Missing {
-        /// Its name: `` `.field` `` of a parameter struct, or the key in a run file.
+        /// Name of the parameter: `` `.field` `` of a parameter struct, or the key in a run file.
         name: &'static str,
-        /// What it should be.
+        /// Description of a usable value.
         expected: String,
     },
     /// An input file was replaced, truncated or written to while it was being read.
     #[error("{}: the file changed while it was being read ({how}); nothing was written", path.display())]
     Changed {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What changed.
+        /// Description of the change.
         how: String,
     },
     /// A Cholesky pivot was not positive: the matrix is singular to working precision.
@@ -114,7 +114,7 @@ pub enum Error {
     NotPositiveDefinite {
         /// Index of the failed pivot.
         pivot: usize,
-        /// Its value before the square root.
+        /// Value of the pivot before the square root.
         value: f64,
         /// Order of the matrix.
         size: usize,
@@ -133,9 +133,9 @@ pub enum Error {
     /// Gradient descent left the range of its numbers.
     #[error("gradient descent diverged after {steps} steps; {advice}")]
     Diverged {
-        /// Steps done.
+        /// Number of steps done.
         steps: usize,
-        /// What to try.
+        /// Remedy to try.
         advice: &'static str,
     },
     /// A device was asked for that this build or machine does not have.
@@ -143,7 +143,7 @@ pub enum Error {
     Unavailable {
         /// The device as the user named it.
         device: String,
-        /// The reason.
+        /// Reason why it cannot be used.
         why: String,
     },
     /// A device has not enough memory left.
@@ -153,39 +153,39 @@ pub enum Error {
     DeviceMemory {
         /// The device as the user named it.
         device: String,
-        /// Bytes asked for.
+        /// Bytes that were requested.
         requested: u64,
-        /// Bytes it had.
+        /// Bytes that were free.
         free: u64,
-        /// Bytes it has in all.
+        /// Total memory of the device, in bytes.
         total: u64,
     },
     /// A kernel could not be launched or did not run to its end.
     #[error("kernel {kernel} failed ({shape}; {geometry}): {why}")]
     Kernel {
-        /// Its symbol; the last that was launched, when the failure came to light later.
+        /// Symbol of the kernel; the last one launched, when the failure came to light later.
         kernel: String,
         /// The shapes it was given.
         shape: String,
         /// Thread blocks and threads.
         geometry: String,
-        /// What the driver said.
+        /// Reason that the driver gave.
         why: String,
     },
     /// The CUDA driver refused something other than a kernel.
     #[error("the CUDA driver could not {doing}: {why}")]
     Driver {
-        /// What was tried, as a verb phrase.
+        /// The attempted action, as a verb phrase.
         doing: &'static str,
-        /// What it said.
+        /// Reason that was given.
         why: String,
     },
     /// A lane of the scheduler did not make what it should.
     #[error("the lane `{lane}` {problem}")]
     Lane {
-        /// Its name in traces.
+        /// Name of the lane in traces.
         lane: String,
-        /// What it did instead.
+        /// Description of the failure.
         problem: String,
     },
     /// The user asked to stop.
@@ -194,7 +194,7 @@ pub enum Error {
     /// The user asked to stop, and what was done is kept.
     #[error("interrupted; the run so far is in {}, and `.resume` goes on with it", folder.display())]
     Paused {
-        /// Where it is.
+        /// Path of the folder.
         folder: PathBuf,
     },
 }

@@ -66,7 +66,8 @@ impl Head {
     }
 }
 
-/// A request to forget rows; [`solve`](Self::solve) carries it out. What is not set has a safe default.
+/// Describes a request to forget rows; [`solve`](Self::solve) carries it out. Every setting left out has a safe
+/// default.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is forgotten before `solve`"]
 pub struct Forgetting<'a> {
@@ -156,13 +157,13 @@ impl<'a> Forgetting<'a> {
         self
     }
 
-    /// Sets how far files are read ahead, and where it is noted what ran when.
+    /// Sets the prefetch depth for files, and the trace that records what ran when.
     pub fn scheduler(mut self, scheduler: Scheduler) -> Self {
         self.scheduler = scheduler;
         self
     }
 
-    /// Carries it out.
+    /// Solves for the head without the forgotten rows, and for their optimal labels.
     ///
     /// # Errors
     /// If something is wrong with the input, the message naming file, field or value; or if the system cannot be
@@ -171,7 +172,7 @@ impl<'a> Forgetting<'a> {
         self.solve_with(&mut ())
     }
 
-    /// Carries it out, and says how far it is to who may stop it.
+    /// Solves as [`solve`](Self::solve) does, and reports to `progress`, which may stop it.
     ///
     /// # Errors
     /// As [`solve`](Self::solve), and [`Error::Interrupted`](crate::Error::Interrupted) when asked to stop.
@@ -196,7 +197,7 @@ impl<'a> Forgetting<'a> {
     }
 }
 
-/// A request for sums over rows; [`run`](Self::run) carries it out.
+/// Describes a request for sums over rows; [`run`](Self::run) carries it out.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is summed before `run`"]
 pub struct Summing<'a> {
@@ -230,7 +231,7 @@ impl Summing<'_> {
         self
     }
 
-    /// Carries it out.
+    /// Reads the rows once and returns their sums.
     ///
     /// # Errors
     /// If something is wrong with the rows, or if they change while they are read.

@@ -72,7 +72,7 @@ pub use pipeline::head::{Objective, OptimalLabels, Source};
 /// The version of this crate.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What most programs need: `use muso::prelude::*`.
+/// Re-exports the types that most programs need: `use muso::prelude::*`.
 pub mod prelude {
     pub use crate::data::{Amount, FeatureRows, Forget, Head};
     pub use crate::engine::{Matrix, Rows, Targets};

@@ -22,7 +22,7 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// All zeros.
+    /// Creates a matrix of zeros.
     pub fn zeros(rows: usize, cols: usize) -> Self {
         Self {
             rows,
@@ -53,37 +53,37 @@ impl Matrix {
         Self { rows, cols, data }
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Number of columns.
+    /// Returns the number of columns.
     pub fn cols(&self) -> usize {
         self.cols
     }
 
-    /// Row-major values.
+    /// Returns the values in row-major order.
     pub fn as_slice(&self) -> &[f64] {
         &self.data
     }
 
-    /// Row-major values, mutable.
+    /// Returns the values in row-major order, mutable.
     pub fn as_mut_slice(&mut self) -> &mut [f64] {
         &mut self.data
     }
 
-    /// Row `i`.
+    /// Returns row `i`.
     pub fn row(&self, i: usize) -> &[f64] {
         &self.data[i * self.cols..(i + 1) * self.cols]
     }
 
-    /// Row `i`, mutable.
+    /// Returns row `i`, mutable.
     pub fn row_mut(&mut self, i: usize) -> &mut [f64] {
         &mut self.data[i * self.cols..(i + 1) * self.cols]
     }
 
-    /// A new matrix of the named rows, in that order.
+    /// Copies the given rows into a new matrix, in that order.
     pub fn select_rows(&self, rows: &[usize]) -> Self {
         let mut data = Vec::with_capacity(rows.len() * self.cols);
         for &i in rows {
@@ -96,7 +96,7 @@ impl Matrix {
         }
     }
 
-    /// The rows of `self` followed by those of `below`.
+    /// Stacks the rows of `below` under those of `self`.
     pub fn stack(&self, below: &Self) -> Self {
         assert_eq!(
             self.cols, below.cols,
@@ -112,12 +112,12 @@ impl Matrix {
         }
     }
 
-    /// The transpose.
+    /// Returns the transposed matrix.
     pub fn transpose(&self) -> Self {
         Self::from_fn(self.cols, self.rows, |i, j| self[(j, i)])
     }
 
-    /// Entry by entry, `f(self, other)`.
+    /// Combines two matrices entry by entry: `f(self, other)`.
     ///
     /// # Panics
     /// If the shapes differ.
@@ -140,12 +140,12 @@ impl Matrix {
         }
     }
 
-    /// Sum of squares of all entries.
+    /// Returns the sum of squares of all entries.
     pub fn norm_squared(&self) -> f64 {
         self.data.iter().map(|x| x * x).sum()
     }
 
-    /// Frobenius norm; entries whose squares leave the range of f64 are no trouble.
+    /// Returns the Frobenius norm, also where squares of entries leave the range of f64.
     pub fn norm(&self) -> f64 {
         let plain = self.norm_squared();
         if plain.is_normal() {
@@ -159,14 +159,14 @@ impl Matrix {
         largest * squares.sum::<f64>().sqrt()
     }
 
-    /// Whether no entry is infinite or NaN.
+    /// Returns whether no entry is infinite or NaN.
     pub fn is_finite(&self) -> bool {
         // Without an early end in the loop, so that many are looked at side by side.
         let all = |part: &[f64]| part.iter().fold(true, |all, x| all & x.is_finite());
         self.data.chunks(4096).all(all)
     }
 
-    /// The largest sum of magnitudes of a row: ‖A‖∞.
+    /// Returns ‖A‖∞, the largest row sum of magnitudes.
     pub fn largest_row_sum(&self) -> f64 {
         let row_sum = |i: usize| {
             // Chains that the processor can run side by side, in a fixed order.
@@ -201,21 +201,21 @@ impl std::ops::IndexMut<(usize, usize)> for Matrix {
     }
 }
 
-/// How feature values are stored.
+/// Storage type of feature values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dtype {
-    /// IEEE half precision.
+    /// IEEE half precision, 16 bits.
     F16,
-    /// bfloat16.
+    /// bfloat16, 16 bits.
     Bf16,
-    /// IEEE single precision.
+    /// IEEE single precision, 32 bits.
     F32,
-    /// IEEE double precision.
+    /// IEEE double precision, 64 bits.
     F64,
 }
 
 impl Dtype {
-    /// Bytes of one value.
+    /// Returns the bytes of one value.
     pub fn size(self) -> usize {
         match self {
             Self::F16 | Self::Bf16 => 2,
@@ -224,7 +224,7 @@ impl Dtype {
         }
     }
 
-    /// Its name as the command line and reports spell it.
+    /// Returns the name that the command line and reports use.
     pub fn name(self) -> &'static str {
         match self {
             Self::F16 => "f16",
@@ -235,16 +235,16 @@ impl Dtype {
     }
 }
 
-/// Borrowed values of any of the storage types.
+/// Borrowed values of any storage type.
 #[derive(Clone, Copy, Debug)]
 pub enum Samples<'a> {
-    /// Half precision.
+    /// Values in half precision.
     F16(&'a [f16]),
-    /// bfloat16.
+    /// Values in bfloat16.
     Bf16(&'a [bf16]),
-    /// Single precision.
+    /// Values in single precision.
     F32(&'a [f32]),
-    /// Double precision.
+    /// Values in double precision.
     F64(&'a [f64]),
 }
 
@@ -270,7 +270,7 @@ impl<'a> From<&'a [f64]> for Samples<'a> {
 }
 
 impl Samples<'_> {
-    /// Number of values.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         match self {
             Self::F16(v) => v.len(),
@@ -280,7 +280,7 @@ impl Samples<'_> {
         }
     }
 
-    /// True when there are none.
+    /// Returns whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -316,17 +316,17 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Number of columns.
+    /// Returns the number of columns.
     pub fn cols(&self) -> usize {
         self.cols
     }
 
-    /// How they are stored.
+    /// Returns the storage type of the values.
     pub fn dtype(&self) -> Dtype {
         match self.values {
             Samples::F16(_) => Dtype::F16,
@@ -336,13 +336,13 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// The values behind the batch, of rows that were not picked too.
+    /// Returns the values behind the batch, those of rows that were not picked too.
     #[cfg(any(all(test, feature = "nn"), feature = "cuda"))]
     pub(crate) fn samples(&self) -> Samples<'a> {
         self.values
     }
 
-    /// Row `i` as it is stored; `values` are those of [`Self::samples`].
+    /// Copies row `i` as it is stored; `values` are those of [`Self::samples`].
     #[cfg(feature = "cuda")]
     pub(crate) fn copy_row<T: Copy>(&self, values: &[T], i: usize, out: &mut [T]) {
         let row = self.picks.map_or(i, |picks| picks[i]);
@@ -368,7 +368,7 @@ impl<'a> Rows<'a> {
         self.picks.is_some()
     }
 
-    /// Some of the rows, in the given order, without copying them.
+    /// Returns some of the rows, in the given order, without copying them.
     ///
     /// # Panics
     /// If these rows are picked from others already, or on use if an index is out of range.
@@ -381,7 +381,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Rows `start..end` of the batch.
+    /// Returns rows `start..end` of the batch.
     pub fn slice(&self, start: usize, end: usize) -> Rows<'a> {
         if let Some(picks) = self.picks {
             return Rows {
@@ -400,12 +400,12 @@ impl<'a> Rows<'a> {
         Rows::new(end - start, self.cols, values)
     }
 
-    /// Row `i`, widened into the front of `out`.
+    /// Widens row `i` into the front of `out`.
     pub fn widen_row(&self, i: usize, out: &mut [f64]) {
         self.widen_part(i, 0, &mut out[..self.cols]);
     }
 
-    /// Columns `first..first + out.len()` of row `i`, widened into `out`.
+    /// Widens columns `first..first + out.len()` of row `i` into `out`.
     #[inline(always)]
     pub fn widen_part(&self, i: usize, first: usize, out: &mut [f64]) {
         let row = self.picks.map_or(i, |picks| picks[i]);
@@ -431,7 +431,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Row `i` in f32: as it is stored, or converted in `buffer`.
+    /// Returns row `i` in f32: as it is stored, or converted in `buffer`.
     ///
     /// # Panics
     /// If the rows are f64, which may not fit.
@@ -457,7 +457,7 @@ impl<'a> Rows<'a> {
         buffer
     }
 
-    /// Row `i` as it is stored.
+    /// Returns the bytes of row `i` as it is stored.
     pub(crate) fn row_bytes(&self, i: usize) -> &[u8] {
         let row = self.picks.map_or(i, |picks| picks[i]);
         let range = row * self.cols..(row + 1) * self.cols;
@@ -469,7 +469,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// A widened copy.
+    /// Returns a copy widened to f64.
     pub fn to_matrix(&self) -> Matrix {
         let mut out = Matrix::zeros(self.rows, self.cols);
         for i in 0..self.rows {
@@ -478,7 +478,7 @@ impl<'a> Rows<'a> {
         out
     }
 
-    /// The first value that is NaN or infinite, as (row, column, value).
+    /// Returns the first value that is NaN or infinite, as (row, column, value).
     pub fn first_not_finite(&self) -> Option<(usize, usize, f64)> {
         // The common case is "none": a branch-free pass that vectorises, then a search only when it found something.
         fn any<T: Copy>(values: &[T], bad: impl Fn(T) -> bool) -> bool {
@@ -505,7 +505,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// The value of an f16, exactly. Without branches or calls, so that many are done side by side.
+/// Returns the value of an f16, exactly. It has neither branches nor calls, so that it vectorises.
 #[inline(always)]
 fn half_to_single(bits: u16) -> f32 {
     /// 2¹¹², between the exponents' biases; the product is exact, and makes subnormal numbers normal.

@@ -48,7 +48,7 @@ impl<'a> Softmax<'a> {
         (self.max - f64::from(self.logits[class])) + self.rest.ln_1p()
     }
 
-    /// Returns p_j.
+    /// Returns p_j for class j.
     pub(crate) fn probability(&self, class: usize) -> f64 {
         (-self.surprise(class)).exp()
     }

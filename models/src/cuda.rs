@@ -20,9 +20,9 @@ type Resource = <<Server as ServerStorage>::Storage as ComputeStorage>::Resource
 pub struct Lent {
     /// Address of the first value on the device.
     pub pointer: u64,
-    /// Number of rows.
+    /// Number of rows of the tensor.
     pub rows: usize,
-    /// Number of columns.
+    /// Number of columns of the tensor.
     pub cols: usize,
     /// Values from the start of one row to that of the next.
     pub pitch: usize,

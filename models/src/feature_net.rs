@@ -85,7 +85,7 @@ impl<A: Input, B: Input> Input for (A, B) {
 /// Random layers such as dropout draw from burn's generator of the device: a run that has any repeats to the bit only if
 /// the device is seeded before it and nothing else draws meanwhile.
 pub trait FeatureNet: Module + Sync + 'static {
-    /// What a batch of inputs is.
+    /// Type of a batch of inputs.
     type Input: Input;
 
     /// Maps inputs to feature rows, [N, D].

@@ -52,7 +52,7 @@ pub enum Architecture {
 }
 
 impl Architecture {
-    /// All architectures.
+    /// Every architecture, in the order of the declaration.
     pub const ALL: [Self; 5] = [
         Self::SmallCnn,
         Self::ResNet18,
@@ -261,7 +261,7 @@ pub enum Network {
     Vgg(Vgg),
 }
 
-/// The same expression for every architecture.
+/// Expands to the same expression for every architecture.
 macro_rules! each {
     ($network:expr, $net:ident => $value:expr) => {
         match $network {

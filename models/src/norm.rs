@@ -25,7 +25,7 @@ pub enum Mode<'a> {
     Train(&'a Statistics),
 }
 
-/// What the normalisation layers saw in one training pass, in the order in which they ran: mean, variance, mean, …
+/// Batch statistics of one training pass, in the order in which the layers ran: mean, variance, mean, …
 #[derive(Debug, Default)]
 pub struct Statistics(RefCell<Vec<Tensor<1>>>);
 

@@ -70,11 +70,12 @@ pub(crate) trait Ops {
     fn rows(&mut self, input: Self::Value) -> Self::Rows;
 }
 
-/// Computes with burn.
+/// Interprets an architecture with burn.
 pub(crate) enum Forward<'a> {
-    /// With the network's own layers.
+    /// Runs the network's own layers.
     Own(Mode<'a>),
-    /// In evaluation mode, with convolutions that the normalisations were folded into before, in the order of the layers.
+    /// Runs in evaluation mode, with convolutions that the normalisations were folded into before, in the order of the
+    /// layers.
     Folded(std::slice::Iter<'a, Conv>),
 }
 

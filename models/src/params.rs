@@ -16,7 +16,7 @@ struct Visit<F> {
     each: F,
 }
 
-/// What a visit does with one parameter.
+/// Action of a visit on one parameter.
 trait Each {
     fn see<const D: usize>(&mut self, tensor: Tensor<D>, buffer: bool);
 }

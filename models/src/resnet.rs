@@ -23,7 +23,7 @@ struct BasicBlock {
     downsample: Option<ConvNorm>,
 }
 
-/// What a block does where its input and output differ in shape.
+/// Shortcut of a block whose input and output differ in shape.
 #[derive(Clone, Copy, PartialEq)]
 enum Shortcut {
     /// A 1×1 convolution with normalisation (option B).
@@ -32,18 +32,18 @@ enum Shortcut {
     Padding,
 }
 
-/// What sets one residual network apart from another.
+/// Parameters that set one residual network apart from another.
 pub(crate) struct Plan {
     /// The blocks of each stage.
     pub(crate) blocks: &'static [usize],
-    /// The published width.
+    /// Width of the published network.
     pub(crate) width: usize,
-    /// Whether large images get the large stem.
+    /// Gives large images the large stem.
     large_stem: bool,
     shortcut: Shortcut,
-    /// How convolutions are drawn.
+    /// Initialisation of the convolutions.
     init: Init,
-    /// How the head is drawn.
+    /// Initialisation of the head.
     head: Init,
 }
 
@@ -124,7 +124,7 @@ impl ResNet {
     /// Images at least this high and wide get the large stem.
     pub(crate) const LARGE: usize = 64;
 
-    /// Draws a network.
+    /// Draws a network with random weights.
     pub(crate) fn new(
         draw: &mut Draw<'_>,
         plan: &Plan,

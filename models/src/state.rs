@@ -31,7 +31,7 @@ use crate::params::in_place_of;
 use crate::resnet::{Plan, ResNet};
 use crate::vgg;
 
-/// One named array of a [`StateDict`].
+/// A named array of a [`StateDict`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct StateTensor {
     /// The name that the published PyTorch network gives it.
@@ -97,7 +97,7 @@ impl FromIterator<StateTensor> for StateDict {
     }
 }
 
-/// How a state differs from the network that it should go into.
+/// Differences between a state and the network that it should go into.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadError {
     /// Names that the network has and the state has not.
@@ -194,7 +194,7 @@ fn head_name(network: &Network) -> &'static str {
     }
 }
 
-/// What is put before every name by wrappers.
+/// Prefixes that wrappers put before every name.
 const WRAPPERS: [&str; 4] = ["module.", "_orig_mod.", "model.", "net."];
 const COUNTER: &str = "num_batches_tracked";
 

@@ -45,7 +45,7 @@ impl Vgg {
         8 * width
     }
 
-    /// Draws a network.
+    /// Draws a network with random weights.
     pub(crate) fn new(draw: &mut Draw<'_>, channels: usize, width: usize, classes: usize) -> Self {
         let kernel = Kernel::three(1, Init::Uniform).with_bias();
         let mut from = channels;

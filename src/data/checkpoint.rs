@@ -50,7 +50,7 @@ pub fn read_state(path: impl AsRef<Path>) -> Result<StateDict> {
     Ok(read_checkpoint(path)?.0)
 }
 
-/// As [`read_state`], with the texts that a safetensors file carries beside its arrays.
+/// Reads a checkpoint as [`read_state`] does, with the texts that a safetensors file carries beside its arrays.
 ///
 /// # Errors
 /// As [`read_state`].
@@ -101,7 +101,7 @@ pub fn write_state(
     file.put(&to_safetensors_with(&tensors, metadata)?)
 }
 
-/// By content: a zip archive, a pickle or a tar archive.
+/// Tells a PyTorch file by its content: a zip archive, a pickle or a tar archive.
 fn is_pytorch(path: &Path) -> Result<bool> {
     const TAR_MAGIC_AT: usize = 257;
     let mut start = Vec::new();

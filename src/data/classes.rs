@@ -45,7 +45,7 @@ impl ClassNames {
         }
     }
 
-    /// How many classes there are.
+    /// Returns the number of classes.
     pub fn len(&self) -> usize {
         self.classes.len()
     }
@@ -141,7 +141,7 @@ impl Class {
     }
 }
 
-/// What a text means among the classes.
+/// Result of looking a text up among the classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lookup {
     Found(i64),

@@ -31,7 +31,7 @@ impl Digest {
         Self(XxHash64::with_seed(0))
     }
 
-    /// Appends bytes.
+    /// Appends bytes to what is digested.
     pub fn add(&mut self, bytes: &[u8]) -> &mut Self {
         // `write` feeds the bytes as they are; the typed methods of `Hasher` would mix in lengths and native byte order.
         self.0.write(bytes);

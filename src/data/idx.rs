@@ -22,7 +22,7 @@ use flate2::bufread::MultiGzDecoder;
 
 use crate::{Error, Result};
 
-/// What an IDX file holds.
+/// Contents of an IDX file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdxArray {
     /// Extent of each axis, slowest first. Never empty.

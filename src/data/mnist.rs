@@ -23,7 +23,7 @@ pub const PIXEL_MEAN: f64 = 0.1307;
 /// Standard deviation of all MNIST training pixels, scaled to 0..1.
 pub const PIXEL_STD: f64 = 0.3081;
 
-/// The embedded digits.
+/// The embedded digits, training and test rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Digits {
     /// 600×784, normalised: 300 threes, then 300 sevens.

@@ -28,7 +28,7 @@ use crate::{Error, Result};
 /// An output that replaces its target in one step when it is committed, and vanishes when it is not.
 #[derive(Debug)]
 pub struct OutputFile {
-    /// As the user wrote it; errors speak of this.
+    /// Path as the user wrote it; errors name this one.
     path: PathBuf,
     /// Behind all symbolic links; this is replaced.
     target: PathBuf,
@@ -140,7 +140,7 @@ impl OutputFile {
         sync_directory(&self.directory).map_err(|e| self.fault("sync the directory of", e))
     }
 
-    /// Whether both replace the same file, however their directories are spelt.
+    /// Returns whether both replace the same file, however their directories are spelt.
     fn is_same_as(&self, other: &Self) -> bool {
         self.target == other.target
             || (self.target.file_name() == other.target.file_name()
@@ -201,7 +201,7 @@ pub fn commit_all(mut files: Vec<OutputFile>) -> Result<()> {
     Ok(())
 }
 
-/// Where a path leads when its last component is a symbolic link, or a chain of them; the end need not exist.
+/// Follows symbolic links in the last component of a path; the end need not exist.
 fn follow_links(path: &Path) -> io::Result<PathBuf> {
     // As many as Linux itself follows.
     const LONGEST_CHAIN: usize = 40;

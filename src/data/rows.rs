@@ -31,7 +31,7 @@ const BATCH_BYTES: usize = 8 << 20;
 /// The lane that reads files ahead, in traces.
 pub const READ_LANE: &str = "read";
 
-/// Where feature rows are, and what they map to.
+/// Feature rows in memory or in files, with their targets.
 #[derive(Clone, Debug)]
 pub struct FeatureRows<'a> {
     place: Place<'a>,
@@ -110,7 +110,7 @@ pub(crate) struct RowSource<'a> {
     choice: Arc<Choice>,
     /// The rows that are gone through.
     range: Range<u64>,
-    /// How many of those are to be forgotten.
+    /// Number of those to forget.
     forgotten: u64,
 }
 
@@ -122,7 +122,7 @@ enum Store<'a> {
     Files(Arc<Files>),
 }
 
-/// What is read, on the thread that reads.
+/// Open files, owned by the thread that reads them.
 struct Files {
     opened: Vec<TensorFile>,
     features: MatrixReader,
@@ -130,7 +130,7 @@ struct Files {
     classes: usize,
 }
 
-/// What the rows of a file map to.
+/// Targets that the rows of a file map to.
 enum Wanted {
     Nothing,
     Classes(LabelReader),
@@ -146,7 +146,7 @@ pub(crate) enum Choice {
     Rows(RowList),
 }
 
-/// Which batches of a stream are wanted.
+/// Batches of a stream to read.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Which {
     All,
@@ -154,7 +154,7 @@ pub(crate) enum Which {
     Forgotten,
 }
 
-/// One batch of a stream.
+/// A batch of a stream.
 #[derive(Clone, Copy)]
 pub(crate) struct RowBatch<'b> {
     /// The number of its first row.
@@ -417,7 +417,7 @@ impl<'a> RowSource<'a> {
         self.range.end - self.range.start
     }
 
-    /// Those of them that are to be forgotten.
+    /// Returns the number of rows to forget.
     pub(crate) fn forgotten(&self) -> u64 {
         self.forgotten
     }
@@ -445,7 +445,7 @@ impl<'a> RowSource<'a> {
         }
     }
 
-    /// What messages call the rows.
+    /// Returns the name of the rows in messages.
     pub(crate) fn name(&self) -> String {
         match &self.store {
             Store::Memory { .. } => "the rows in memory".into(),
@@ -453,7 +453,7 @@ impl<'a> RowSource<'a> {
         }
     }
 
-    /// Whether the rows have class labels.
+    /// Returns whether the rows have class labels.
     pub(crate) fn has_classes(&self) -> bool {
         match &self.store {
             Store::Memory { targets, .. } => matches!(targets, Targets::Classes(_)),
@@ -518,12 +518,12 @@ impl<'a> RowSource<'a> {
         (BATCH_BYTES / (cols * self.dtype().size()).max(1)).clamp(1, 1 << 16)
     }
 
-    /// Which rows of a batch are to be forgotten, counted within it.
+    /// Returns the rows of a batch to forget, counted within it.
     pub(crate) fn forgotten_in(&self, batch: &RowBatch<'_>) -> Vec<usize> {
         self.choice.within(batch.range(), batch.classes())
     }
 
-    /// Which rows of a batch stay, counted within it.
+    /// Returns the retained rows of a batch, counted within it.
     pub(crate) fn retained_in(&self, batch: &RowBatch<'_>) -> Vec<usize> {
         let mut keep = vec![true; batch.rows.rows()];
         for i in self.forgotten_in(batch) {
@@ -590,12 +590,12 @@ impl<'a> RowSource<'a> {
 }
 
 impl Choice {
-    /// Whether every row of this class is to be forgotten.
+    /// Returns whether every row of this class is to be forgotten.
     fn has_class(&self, class: &i64) -> bool {
         matches!(self, Self::Classes(classes) if classes.binary_search(class).is_ok())
     }
 
-    /// Which rows of a range are in it, counted from its start; `classes` are theirs.
+    /// Returns the rows of a range that are selected, counted from its start; `classes` are theirs.
     fn within(&self, range: Range<u64>, classes: &[i64]) -> Vec<usize> {
         match self {
             Self::Nothing => Vec::new(),
@@ -610,7 +610,7 @@ impl Choice {
         }
     }
 
-    /// How a file of sums says it: empty, `class:K`, or `rows:` and a digest of their numbers.
+    /// Returns the text that a file of sums stores: empty, `class:K`, or `rows:` and a digest of their numbers.
     pub(crate) fn text(&self) -> String {
         match self {
             Self::Nothing => String::new(),
@@ -625,7 +625,7 @@ impl Choice {
         }
     }
 
-    /// What messages call it.
+    /// Returns the name of the selection in messages.
     fn name(&self) -> String {
         format!("`.forget = {}`", self.text())
     }
@@ -725,7 +725,7 @@ impl Wanted {
     }
 }
 
-/// What a batch of a file is read into.
+/// Reusable buffers for a batch of a file.
 struct Buffers {
     start: u64,
     rows: RowBuffer,

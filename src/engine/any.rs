@@ -1,4 +1,4 @@
-//! The engine of a program: which device is known only when it runs.
+//! Runtime dispatch over devices, for programs that learn only when they run which device to use.
 
 use super::{CpuEngine, Engine, Matrix, Rows, Sums, SumsSpec, Targets};
 use crate::error::Result;
@@ -9,42 +9,42 @@ use muso_models::burn::tensor::Tensor;
 #[cfg(feature = "cuda")]
 use super::CudaEngine;
 
-/// One engine type for all devices, so that code that is not generic can name it.
+/// Holds the engine of any device, so that code that is not generic can name one type.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum AnyEngine {
-    /// The processor.
+    /// The CPU engine.
     Cpu(CpuEngine),
-    /// An NVIDIA GPU, or the virtual one.
+    /// The engine of an NVIDIA GPU, or of the virtual one.
     #[cfg(feature = "cuda")]
     Cuda(CudaEngine),
 }
 
-/// Sums in progress on one of the devices.
+/// Holds sums in progress on one of the devices.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AnyAccumulator {
-    /// On the processor.
+    /// Sums in progress in host memory.
     Cpu(<CpuEngine as Engine>::Accumulator),
-    /// On the GPU.
+    /// Sums in progress in device memory.
     #[cfg(feature = "cuda")]
     Cuda(<CudaEngine as Engine>::Accumulator),
 }
 
-/// A Cholesky factor on one of the devices.
+/// Holds a Cholesky factor on one of the devices.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AnyFactor {
-    /// On the processor.
+    /// A factor in host memory.
     Cpu(<CpuEngine as Engine>::Factor),
-    /// On the GPU.
+    /// A factor in device memory.
     #[cfg(feature = "cuda")]
     Cuda(<CudaEngine as Engine>::Factor),
 }
 
 impl AnyEngine {
-    /// The engine that one of several workers uses while the others use theirs: the processor in the pool of each worker,
-    /// or the one GPU, whose work is queued.
+    /// Returns the engine that one of several concurrent workers uses: the processor in each worker's own pool, or the
+    /// one GPU, whose work is queued.
     pub fn for_worker(&self) -> Self {
         match self {
             Self::Cpu(_) => Self::Cpu(CpuEngine::ambient()),
@@ -67,7 +67,7 @@ impl From<CudaEngine> for AnyEngine {
     }
 }
 
-/// Calls the engine that is there.
+/// Dispatches a call to the engine of the variant.
 macro_rules! on_device {
     ($any:expr, $engine:ident => $call:expr) => {
         match $any {
@@ -133,12 +133,12 @@ impl Engine for AnyEngine {
         on_device!(self, engine => engine.project_argmax(rows, weights))
     }
 
-    fn waves(&self, rows: Rows<'_>, frequencies: &Matrix, scale: f64) -> Result<Matrix> {
-        on_device!(self, engine => engine.waves(rows, frequencies, scale))
+    fn fourier_features(&self, rows: Rows<'_>, frequencies: &Matrix, scale: f64) -> Result<Matrix> {
+        on_device!(self, engine => engine.fourier_features(rows, frequencies, scale))
     }
 
-    fn squares(&self, rows: Rows<'_>, weights: &Matrix) -> Result<Vec<f64>> {
-        on_device!(self, engine => engine.squares(rows, weights))
+    fn row_norms_squared(&self, rows: Rows<'_>, weights: &Matrix) -> Result<Vec<f64>> {
+        on_device!(self, engine => engine.row_norms_squared(rows, weights))
     }
 
     fn pull_back(&self, rows: Rows<'_>, coefficients: &Matrix, bias: bool) -> Result<Matrix> {

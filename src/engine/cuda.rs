@@ -1,7 +1,7 @@
 //! The CUDA engine: the contract of [`Engine`] kept by the kernels.
 //!
-//! Rows go to the device in chunks, on a stream of their own: while one chunk is computed on, the next is on its way
-//! ([`Feed`]). A chunk is a whole number of the row blocks that the kernels sum by, and a batch that ends within one
+//! Rows go to the device in chunks, through pinned staging buffers and on a stream of their own: while one chunk is
+//! computed on, the next is being copied (double buffering, [`Feed`]). A chunk is a whole number of the row blocks that the kernels sum by, and a batch that ends within one
 //! leaves its rows on the device for the next batch to complete. So results do not depend on how rows were cut, and
 //! memory does not depend on how many there are.
 //!
@@ -31,7 +31,7 @@ const CHUNK_BYTES: usize = 16 << 20;
 /// Row blocks in a chunk, at most.
 const CHUNK_BLOCKS: usize = 64;
 
-/// The engine that runs on an NVIDIA GPU. Clones share the device's queues.
+/// Computes on an NVIDIA GPU. Clones share the device's streams.
 #[derive(Clone, Debug)]
 pub struct CudaEngine {
     inner: Arc<Inner>,
@@ -47,7 +47,7 @@ struct Inner {
 }
 
 impl CudaEngine {
-    /// An engine on an open device.
+    /// Creates an engine on an open device.
     pub fn new(context: &Context) -> Result<Self> {
         Ok(Self {
             inner: Arc::new(Inner {
@@ -60,7 +60,7 @@ impl CudaEngine {
         })
     }
 
-    /// The device it runs on.
+    /// Returns the device that the engine runs on.
     pub fn context(&self) -> &Context {
         &self.inner.context
     }
@@ -164,7 +164,7 @@ impl Stored {
         with_stored!(self, matrix => matrix.rows())
     }
 
-    /// Whether rows can be stored here as they are; f64 takes all.
+    /// Returns whether rows can be stored here as they are; f64 takes all.
     fn takes(&self, rows: Rows<'_>) -> bool {
         matches!(
             (self, rows.samples()),
@@ -209,7 +209,7 @@ impl Stored {
     }
 }
 
-/// What the rows of a chunk map to.
+/// Targets of a chunk, in device memory.
 #[derive(Debug)]
 enum StoredLabels {
     None,
@@ -228,7 +228,7 @@ impl StoredLabels {
         })
     }
 
-    /// Those of the first `count` rows.
+    /// Returns the targets of the first `count` rows.
     fn top(&self, count: usize) -> Option<Labels<'_>> {
         match self {
             Self::None => None,
@@ -260,7 +260,7 @@ impl StoredLabels {
     }
 }
 
-/// Two buffers that take turns: one is filled on the copying stream while the other is computed on.
+/// A double buffer: one half is filled on the copying stream while the other is computed on.
 #[derive(Debug)]
 struct Feed {
     inner: Arc<Inner>,
@@ -401,7 +401,7 @@ impl Drop for Feed {
 pub struct Accumulator {
     spec: SumsSpec,
     rows: u64,
-    /// Of which the lower triangle counts.
+    /// G on the device; only the lower triangle counts.
     gram: DeviceMatrix<f64>,
     cross: DeviceMatrix<f64>,
     /// Made when the first rows have come.

@@ -44,37 +44,37 @@ use muso_models::burn::tensor::Tensor;
 
 use crate::error::{Error, Result};
 
-/// Shape of the sums an accumulator collects.
+/// Shape of the sums that an accumulator collects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SumsSpec {
     /// Columns of the feature rows.
     pub features: usize,
-    /// Whether a feature that is always 1 is appended.
+    /// Appends a feature that is always 1.
     pub bias: bool,
-    /// Columns of the targets; 0 when only G is wanted.
+    /// Columns of the targets; 0 for G alone.
     pub targets: usize,
 }
 
 impl SumsSpec {
-    /// D: the order of G, bias included.
+    /// Returns D, the order of G, bias included.
     pub fn order(&self) -> usize {
         self.features + usize::from(self.bias)
     }
 }
 
-/// What the rows of a batch should map to.
+/// Targets that the rows of a batch should map to.
 #[derive(Clone, Copy, Debug)]
 pub enum Targets<'a> {
-    /// Nothing: only G is accumulated.
+    /// No targets: only G is accumulated.
     None,
-    /// A class each; stands for the one-hot row.
+    /// One class per row, which stands for its one-hot row.
     Classes(&'a [i64]),
-    /// A row of values each.
+    /// One row of values per feature row.
     Values(Rows<'a>),
 }
 
 impl Targets<'_> {
-    /// Those of rows `start..end`.
+    /// Returns the targets of rows `start..end`.
     pub fn slice(&self, start: usize, end: usize) -> Self {
         match self {
             Self::None => Self::None,
@@ -110,7 +110,7 @@ impl Targets<'_> {
         }
     }
 
-    /// Y for `rows` rows, N×`columns`, classes as one-hot rows.
+    /// Returns Y for `rows` rows, N×`columns`, with classes as one-hot rows.
     ///
     /// # Panics
     /// If the targets do not have that shape, or a class is outside `0..columns`.
@@ -138,10 +138,10 @@ impl Targets<'_> {
     }
 }
 
-/// Sums over rows, from which every closed form follows. Sums of disjoint sets of rows add and subtract.
+/// Sums over rows, from which every closed form follows. Sums over disjoint sets of rows add and subtract.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sums {
-    /// How many rows were summed.
+    /// Number of rows summed.
     pub rows: u64,
     /// G = ZᵀZ, D×D, both triangles.
     pub gram: Matrix,
@@ -150,7 +150,7 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// The sums without the rows that `other` holds: a downdate.
+    /// Returns the sums without the rows of `other`: a downdate.
     ///
     /// # Panics
     /// If the shapes differ or `other` has more rows.
@@ -168,7 +168,7 @@ impl Sums {
         }
     }
 
-    /// The sums over both sets of rows.
+    /// Returns the sums over both sets of rows.
     ///
     /// # Panics
     /// If the shapes differ.
@@ -181,14 +181,14 @@ impl Sums {
     }
 }
 
-/// The device-side linear algebra. See the module documentation for the contract.
+/// Linear algebra on one device. See the module documentation for the contract.
 pub trait Engine: Send + Sync {
     /// Sums in progress, on the device.
     type Accumulator: Send;
     /// A Cholesky factor, on the device.
     type Factor: Send + Sync;
 
-    /// Device, instruction set and parallelism in a few words.
+    /// Describes device, instruction set and parallelism in a few words.
     fn describe(&self) -> String;
 
     /// Starts sums over no rows.
@@ -212,17 +212,17 @@ pub trait Engine: Send + Sync {
     /// of a singular G count as noise of the sums.
     fn roundings(&self, rows: u64) -> f64;
 
-    /// K = Z₁Z₂ᵀ, N₁×N₂, plus 1 everywhere when `bias` is set.
+    /// Returns K = Z₁Z₂ᵀ (GEMM), N₁×N₂, plus 1 everywhere when `bias` is set.
     fn kernel_matrix(&self, left: Rows<'_>, right: Rows<'_>, bias: bool) -> Result<Matrix>;
 
-    /// Y = Z W, N×C. A last row of `weights` beyond the features' columns is the bias.
+    /// Returns Y = Z W (GEMM), N×C. A last row of `weights` beyond the features' columns is the bias.
     fn project(&self, rows: Rows<'_>, weights: &Matrix) -> Result<Matrix>;
 
-    /// The column of the largest entry of each row of Z W, the first where several are equal.
+    /// Returns the column of the largest entry of each row of Z W, the first of several equal ones.
     fn project_argmax(&self, rows: Rows<'_>, weights: &Matrix) -> Result<Vec<u32>>;
 
-    /// [cos(Z Ω) sin(Z Ω)] · scale, N×2m: random features of `rows` with m `frequencies` as columns.
-    fn waves(&self, rows: Rows<'_>, frequencies: &Matrix, scale: f64) -> Result<Matrix> {
+    /// Returns random Fourier features, [cos(Z Ω) sin(Z Ω)] · scale, N×2m; the m `frequencies` are the columns of Ω.
+    fn fourier_features(&self, rows: Rows<'_>, frequencies: &Matrix, scale: f64) -> Result<Matrix> {
         fits(rows, frequencies)?;
         let phases = self.project(rows, frequencies)?;
         let mut out = Matrix::zeros(rows.rows(), 2 * phases.cols());
@@ -236,8 +236,8 @@ pub trait Engine: Send + Sync {
         Ok(out)
     }
 
-    /// The squared norm of each row of Z W, which need not exist at once.
-    fn squares(&self, rows: Rows<'_>, weights: &Matrix) -> Result<Vec<f64>> {
+    /// Returns the squared row norms of Z W, without keeping Z W as a whole.
+    fn row_norms_squared(&self, rows: Rows<'_>, weights: &Matrix) -> Result<Vec<f64>> {
         const BATCH: usize = 4096;
         fits(rows, weights)?;
         let mut out = Vec::with_capacity(rows.rows());
@@ -250,25 +250,26 @@ pub trait Engine: Send + Sync {
         Ok(out)
     }
 
-    /// ZᵀA, D×C, for A of one row a feature row; `bias` appends the sum of A's rows.
+    /// Returns ZᵀA, D×C, for A with one row per feature row; `bias` appends the sum of A's rows.
     fn pull_back(&self, rows: Rows<'_>, coefficients: &Matrix, bias: bool) -> Result<Matrix>;
 
-    /// Cholesky factor of A + ridge·I, reading A's lower triangle.
+    /// Returns the Cholesky factor of A + ridge·I, reading A's lower triangle.
     ///
     /// # Errors
     /// [`Error::NotPositiveDefinite`] with the pivot that failed.
     fn factor(&self, matrix: &Matrix, ridge: f64) -> Result<Self::Factor>;
 
-    /// Smallest and largest pivot (square of the factor's diagonal).
+    /// Returns the smallest and the largest pivot (squares of the factor's diagonal).
     fn pivots(&self, factor: &Self::Factor) -> (f64, f64);
 
-    /// X with (A + ridge·I) X = B, without refinement.
+    /// Solves (A + ridge·I) X = B for X by two triangular solves (TRSM), without refinement.
     fn solve(&self, factor: &Self::Factor, rhs: &Matrix) -> Result<Matrix>;
 
-    /// The diagonal of (A + ridge·I)⁻¹, from the factor.
+    /// Returns the diagonal of (A + ridge·I)⁻¹, computed from the factor.
     fn inverse_diagonal(&self, factor: &Self::Factor) -> Result<Vec<f64>>;
 
-    /// As [`Self::accumulate`], with rows that a network made, [N, D]. They do not leave the device if it is this one.
+    /// Adds a batch of rows that a network made, [N, D], as [`Self::accumulate`] does. Rows on the engine's own device
+    /// stay there.
     #[cfg(feature = "nn")]
     fn accumulate_tensor(
         &self,
@@ -279,7 +280,8 @@ pub trait Engine: Send + Sync {
         tensor::with_rows(rows, |rows| self.accumulate(sums, rows, targets))
     }
 
-    /// As [`Self::project`], with rows that a network made, [N, D]: Y, [N, C], rounded to f32, on the device of the rows.
+    /// Returns Y = Z W as [`Self::project`] does, for rows that a network made, [N, D]: [N, C], rounded to f32, on the
+    /// device of the rows.
     #[cfg(feature = "nn")]
     fn project_tensor(&self, rows: &Tensor<2>, weights: &Matrix) -> Result<Tensor<2>> {
         let product = tensor::with_rows(rows, |rows| self.project(rows, weights))?;

@@ -1,4 +1,4 @@
-//! Rows that a network made, taken from where they lie.
+//! Zero-copy access to the rows of burn tensors.
 //!
 //! A burn tensor on the processor is borrowed: its memory is read in place. One on a CUDA device goes into the kernels
 //! of that device by its pointer ([`crate::gpu::tensor`]). Only where tensor and engine are on different devices are
@@ -51,7 +51,7 @@ pub fn with_rows<R>(tensor: &Tensor<2>, work: impl FnOnce(Rows<'_>) -> Result<R>
     }
 }
 
-/// A matrix as a tensor of f32.
+/// Copies a matrix into a tensor of f32 on `device`.
 pub fn to_tensor(matrix: &Matrix, device: &Device) -> Tensor<2> {
     let values: Vec<f32> = matrix.as_slice().iter().map(|&x| x as f32).collect();
     let shape = [matrix.rows(), matrix.cols()];

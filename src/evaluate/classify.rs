@@ -47,7 +47,7 @@ impl Outputs {
         Self::new(logits, classes, &feed.labels(rows))
     }
 
-    /// `logits` row after row, `classes` of them each, and one label a row in `0..classes`.
+    /// Takes `logits` in row-major order, `classes` per row, and one label per row in `0..classes`.
     pub fn new(logits: Vec<f32>, classes: usize, labels: &[i64]) -> Result<Self> {
         if classes == 0 || logits.len() != classes * labels.len() {
             return Err(Error::Shape {
@@ -78,12 +78,12 @@ impl Outputs {
         })
     }
 
-    /// N.
+    /// Returns N, the number of rows.
     pub fn rows(&self) -> usize {
         self.labels.len()
     }
 
-    /// C.
+    /// Returns C, the number of classes.
     pub fn classes(&self) -> usize {
         self.classes
     }

@@ -42,7 +42,7 @@ pub struct Scores {
 }
 
 impl Scores {
-    /// In the order of the tables: RA, TA, FA, MIA.
+    /// Returns the values in the order of the tables: RA, TA, FA, MIA.
     pub fn values(&self) -> [f64; 4] {
         [self.ra, self.ta, self.fa, self.mia]
     }
@@ -55,12 +55,12 @@ pub fn avg_gap(method: &Scores, retrain: &Scores) -> f64 {
     pairs.map(|(a, b)| (a - b).abs()).sum::<f64>() / 4.0
 }
 
-/// Which data a row number counts in.
+/// Data that a row number counts in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// The training rows.
+    /// The training data.
     Train,
-    /// The test rows.
+    /// The test data.
     Test,
 }
 
@@ -69,19 +69,19 @@ pub enum Source {
 pub struct NamedClass {
     /// The label of its rows.
     pub number: i64,
-    /// Its name in the data set.
+    /// Name of the class in the data set.
     pub name: Option<String>,
 }
 
-/// Which rows of its source a [`RowSet`] holds.
+/// Rows of its source that a [`RowSet`] holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Scope {
-    /// Every row.
+    /// Every row of the source.
     All,
-    /// The retained rows.
+    /// Rows of the retained set.
     Retained,
-    /// The forgotten rows.
+    /// Rows of the forgotten set.
     Forgotten,
     /// The rows of every class but these.
     Without(Vec<NamedClass>),
@@ -92,11 +92,11 @@ pub enum Scope {
 /// Rows that one number is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowSet {
-    /// What the numbers count in.
+    /// Data that the row numbers count in.
     pub source: Source,
-    /// Row numbers, ascending.
+    /// Row numbers in ascending order.
     pub rows: Vec<usize>,
-    /// Which rows they are, for the phrase that names them.
+    /// Scope of the rows, for the phrase that names them.
     pub scope: Scope,
 }
 
@@ -113,15 +113,15 @@ impl RowSet {
 /// The rows of every metric in one scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judged {
-    /// Of RA: always the retained training rows. They are also the attack's members.
+    /// Rows of RA: always the retained training rows. They are also the attack's members.
     pub ra: RowSet,
-    /// Of TA.
+    /// Rows of TA, accuracy on the test data.
     pub ta: RowSet,
-    /// Of FA.
+    /// Rows of FA, accuracy on the forgotten data.
     pub fa: RowSet,
-    /// Of MIA and of the agreement with Retrain: always the forgotten training rows.
+    /// Rows of MIA and of the agreement with Retrain: always the forgotten training rows.
     pub forgotten: RowSet,
-    /// All test rows.
+    /// All rows of the test set.
     all_test: RowSet,
 }
 

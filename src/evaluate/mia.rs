@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
 use super::classify::Outputs;
 use crate::error::{Error, Result};
 
-/// Which attack, and what its percentage counts.
+/// Membership-inference attack, and what its percentage counts.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -64,7 +64,7 @@ impl Mia {
     /// All of them, the default first.
     pub const ALL: [Self; 3] = [Self::Entropy, Self::Confidence, Self::Loss];
 
-    /// Its name on the command line and in JSON.
+    /// Returns the name on the command line and in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Entropy => "entropy",
@@ -73,7 +73,7 @@ impl Mia {
         }
     }
 
-    /// What the percentage counts, in a phrase for a legend.
+    /// Returns what the percentage counts, as a phrase for a legend.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Entropy => {
@@ -88,7 +88,7 @@ impl Mia {
         }
     }
 
-    /// How it works and what is ideal, in sentences for a report.
+    /// Explains how the attack works and which value is ideal, in sentences for a report.
     pub fn explanation(self) -> &'static str {
         match self {
             Self::Entropy => {
@@ -196,7 +196,8 @@ struct Centred {
 }
 
 impl Centred {
-    /// None when the feature is constant: then no slope is worth its penalty and balanced classes leave no intercept.
+    /// Centres and scales the feature. Returns `None` when it is constant: then no slope is worth its penalty and
+    /// balanced classes leave no intercept.
     fn of(members: &[f64], others: &[f64]) -> Option<Self> {
         let all = || members.iter().chain(others).copied();
         let low = all().fold(f64::INFINITY, f64::min);
@@ -221,7 +222,7 @@ impl Centred {
         ((m + o) / (2.0 * m), (m + o) / (2.0 * o))
     }
 
-    /// What ½·slope² is in terms of the scaled slope: ½·penalty·scaled².
+    /// Returns the penalty that turns ½·slope² into ½·penalty·scaled² for the scaled slope.
     fn penalty(&self) -> f64 {
         1.0 / (self.half_range * self.half_range)
     }
@@ -272,12 +273,12 @@ impl Rule {
         data.rule(slope, offset)
     }
 
-    /// The slope.
+    /// Returns the slope of the decision function.
     pub fn slope(&self) -> f64 {
         self.slope
     }
 
-    /// The intercept.
+    /// Returns the intercept of the decision function.
     pub fn intercept(&self) -> f64 {
         self.offset - self.slope * self.centre
     }
@@ -287,7 +288,7 @@ impl Rule {
         self.slope * (x - self.centre) + self.offset
     }
 
-    /// Whether a row with this value is called a member; a tie, to rounding, is not.
+    /// Returns whether a row with this value is called a member; a tie, to rounding, is not.
     pub fn is_member(&self, x: f64) -> bool {
         let size = (self.slope * (x - self.centre)).abs() + self.offset.abs();
         self.score(x) > 1e-12 * size
@@ -430,7 +431,7 @@ fn bisect_hinge(penalty: f64, weights: (f64, f64), data: &Centred) -> (f64, f64)
 struct Hinge {
     members: Vec<f64>,
     others: Vec<f64>,
-    /// Of one member, of one other.
+    /// Weights of one member and of one other.
     weights: (f64, f64),
 }
 

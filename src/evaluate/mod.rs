@@ -41,9 +41,9 @@ pub fn sign_accuracy(predictions: &[f64], labels: &[f64]) -> f64 {
 /// Rows on which a linear model is judged.
 #[derive(Clone, Debug)]
 pub struct JudgedRows {
-    /// N×D.
+    /// Feature rows, N×D.
     pub features: Matrix,
-    /// ±1 each.
+    /// Labels, each ±1.
     pub labels: Vec<f64>,
 }
 

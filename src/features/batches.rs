@@ -40,7 +40,7 @@ use crate::seeds::of_batch;
 ///
 /// Clones are cheap: each lane of a run has one.
 pub trait Batches: Clone + Send + Sync + 'static {
-    /// What a batch of inputs is; that of the networks which take them.
+    /// Type of a batch of inputs, as the networks take it.
     type Input: Input;
 
     /// Returns the label of every row, from 0.
@@ -49,8 +49,8 @@ pub trait Batches: Clone + Send + Sync + 'static {
     /// Puts the inputs of `rows`, in that order, on a device.
     fn inputs(&self, rows: &[usize], device: &Device) -> Result<Self::Input>;
 
-    /// As [`inputs`](Self::inputs), with each row changed at random; the draws depend on `seed` alone. Called where a
-    /// recipe asks for augmentation.
+    /// Puts the inputs of `rows` on a device, each changed at random (augmentation); the draws depend on `seed` alone.
+    /// Called where a recipe asks for augmentation.
     ///
     /// # Errors
     /// The default refuses: rows have no random changes unless somebody says which.
@@ -104,19 +104,19 @@ pub trait Batches: Clone + Send + Sync + 'static {
     }
 }
 
-/// Which rows come in which order, and how.
+/// Order of the rows in an epoch, and how they are batched.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Order {
-    /// The rows.
+    /// Rows of the set, in order.
     pub rows: Vec<usize>,
-    /// Rows of a batch.
+    /// Number of rows in a batch.
     pub batch: usize,
     /// Random changes to the inputs, if any.
     pub augment: Option<Augment>,
-    /// What the random changes are drawn from.
+    /// Seed of the random changes.
     pub seed: u64,
-    /// Batches at the start that are left out; the others are as if they were not.
+    /// Number of batches to leave out at the start; the others stay as they are.
     pub skip: usize,
 }
 
@@ -151,14 +151,14 @@ impl Order {
     }
 }
 
-/// The batches of an epoch.
+/// Iterates over the batches of an epoch.
 pub type Loading<I> = Box<dyn Iterator<Item = Result<Batch<I>>> + Send>;
 
 /// A batch of inputs on its way to a network.
 pub struct Batch<I> {
-    /// The rows.
+    /// Rows of the set.
     pub rows: Vec<usize>,
-    /// Their labels.
+    /// Labels of the rows.
     pub labels: Vec<i64>,
     place: Place<I>,
 }

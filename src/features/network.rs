@@ -24,27 +24,27 @@ const DEVICE_BLOCK: usize = 512;
 /// do; those of the other chain's batch fill the gap.
 const CHAINS: usize = 2;
 
-/// Where rows come from and where they go.
+/// Source of the rows, and the device and lanes that they go through.
 #[derive(Clone, Debug)]
 pub struct Feed<B: Batches = Images> {
     /// The rows, with their labels and inputs.
     pub data: B,
     /// The device that the inputs go to.
     pub device: Device,
-    /// Which lanes load them, and take them through a network.
+    /// Prefetches the inputs, and takes them through a network.
     pub scheduler: Scheduler,
 }
 
-/// What a network makes of a batch, on its device.
+/// Output of a network for a batch, on its device.
 #[derive(Clone, Debug)]
 pub struct Passed {
     /// The rows of the set.
     pub rows: Vec<usize>,
-    /// Their labels.
+    /// Labels of the rows.
     pub labels: Vec<i64>,
-    /// [N, D].
+    /// Feature rows, [N, D].
     pub features: Tensor<2>,
-    /// [N, C].
+    /// Logits, [N, C].
     pub logits: Tensor<2>,
 }
 
@@ -105,28 +105,28 @@ impl Iterator for Passing {
 /// Features and logits of some rows, in their order.
 #[derive(Clone, Debug, Default)]
 pub struct Extracted {
-    /// N×D, row-major.
+    /// Feature rows, N×D, row-major.
     pub features: Vec<f32>,
-    /// N×C, row-major.
+    /// Logits, N×C, row-major.
     pub logits: Vec<f32>,
-    /// D.
+    /// D, the width of a feature row.
     pub width: usize,
-    /// C.
+    /// C, the number of classes.
     pub classes: usize,
 }
 
 impl Extracted {
-    /// How many rows there are.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.logits.len().checked_div(self.classes).unwrap_or(0)
     }
 
-    /// Z, for the engine.
+    /// Returns Z as the engine takes it.
     pub fn feature_rows(&self) -> Rows<'_> {
         Rows::new(self.rows(), self.width, self.features.as_slice())
     }
 
-    /// The class of the largest logit of each row, the first where several are equal.
+    /// Returns the class of the largest logit of each row, the first of several equal ones.
     pub fn predictions(&self) -> Vec<i64> {
         self.logits
             .chunks(self.classes.max(1))
@@ -221,7 +221,7 @@ impl<B: Batches> Feed<B> {
         }
     }
 
-    /// One chain of lanes from inputs to features.
+    /// Builds one pipeline of lanes from inputs to features.
     fn chain(
         &self,
         network: &Extractor<B::Input>,

@@ -56,17 +56,17 @@ impl RandomFeatures {
         Ok(Self { frequencies })
     }
 
-    /// D: twice the number of frequencies.
+    /// Returns D, twice the number of frequencies.
     pub fn width(&self) -> usize {
         2 * self.frequencies.cols()
     }
 
-    /// Ωᵀ, inputs × m.
+    /// Returns Ωᵀ, inputs × m.
     pub fn frequencies(&self) -> &Matrix {
         &self.frequencies
     }
 
-    /// √(1/m).
+    /// Returns √(1/m), which makes every row of norm 1.
     fn scale(&self) -> f64 {
         (1.0 / self.frequencies.cols() as f64).sqrt()
     }
@@ -80,8 +80,11 @@ impl RandomFeatures {
     ) -> Result<()> {
         for start in (0..inputs.rows()).step_by(BATCH) {
             let end = inputs.rows().min(start + BATCH);
-            let features =
-                engine.waves(inputs.slice(start, end), &self.frequencies, self.scale())?;
+            let features = engine.fourier_features(
+                inputs.slice(start, end),
+                &self.frequencies,
+                self.scale(),
+            )?;
             sink(start, &features)?;
         }
         Ok(())
@@ -89,6 +92,6 @@ impl RandomFeatures {
 
     /// Maps all of `inputs`.
     pub fn apply<E: Engine>(&self, engine: &E, inputs: &Matrix) -> Result<Matrix> {
-        engine.waves(inputs.as_rows(), &self.frequencies, self.scale())
+        engine.fourier_features(inputs.as_rows(), &self.frequencies, self.scale())
     }
 }

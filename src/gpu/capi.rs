@@ -25,7 +25,7 @@ const OUT_OF_MEMORY: c_int = 4;
 const DEVICE_FAILURE: c_int = 5;
 const INTERNAL: c_int = 6;
 
-/// `muso_matrix`.
+/// `muso_matrix` of muso.h: a row-major matrix in device memory.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct MusoMatrix {
@@ -36,7 +36,7 @@ pub struct MusoMatrix {
     dtype: i32,
 }
 
-/// `muso_context`.
+/// `muso_context` of muso.h: an open device.
 #[derive(Debug)]
 pub struct MusoContext {
     context: Context,
@@ -45,7 +45,7 @@ pub struct MusoContext {
     streams: Mutex<HashMap<usize, Stream>>,
 }
 
-/// `muso_cholesky`.
+/// `muso_cholesky` of muso.h: a Cholesky factor.
 #[derive(Debug)]
 pub struct MusoCholesky {
     factor: interop::Factor,
@@ -171,7 +171,7 @@ unsafe fn with_stream(
     })
 }
 
-/// `muso_last_error`.
+/// `muso_last_error` of muso.h: the message of this thread's last failed call.
 #[unsafe(no_mangle)]
 pub extern "C" fn muso_last_error() -> *const c_char {
     LAST_ERROR.with(|last| last.borrow().as_ptr())

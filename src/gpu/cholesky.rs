@@ -13,7 +13,7 @@ use super::staging::Staging;
 use super::stream::Stream;
 use crate::error::{Error, Result};
 
-/// How a factorisation went, for the time when its stream has got there.
+/// Outcome of a factorisation, known once its stream has got there.
 #[derive(Debug)]
 pub struct Status {
     /// The kernels' `{ int64_t pivot; double value }`, as bits; nothing for a matrix of order 0.

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use crate::error::{Error, Result};
 
-/// Where the toolkit was that compiled the kernels.
+/// Root of the CUDA toolkit that compiled the kernels.
 const BUILT_WITH: &str = env!("MUSO_CUDA_ROOT");
 
 /// Makes NVRTC and its headers known to this process, once.

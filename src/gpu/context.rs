@@ -15,14 +15,14 @@ use super::pool::Pool;
 use super::stream::Event;
 use crate::error::{Error, Result};
 
-/// What the device can do, as its driver says.
+/// Properties of the device, as its driver reports them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Properties {
-    /// Marketing name.
+    /// Marketing name of the device.
     pub name: String,
     /// Compute capability, major and minor.
     pub capability: (i32, i32),
-    /// Streaming multiprocessors.
+    /// Number of streaming multiprocessors (SMs).
     pub multiprocessors: u32,
     /// Core clock in Hz.
     pub clock: f64,
@@ -192,7 +192,7 @@ impl Context {
         format!("cuda:{}", self.inner.ordinal)
     }
 
-    /// What the device can do.
+    /// Returns the properties of the device.
     pub fn properties(&self) -> &Properties {
         &self.inner.properties
     }
@@ -221,7 +221,7 @@ impl Context {
         Ok((free, total))
     }
 
-    /// Bytes that the pool keeps for reuse.
+    /// Returns the bytes that the memory pool keeps for reuse.
     pub fn cached_memory(&self) -> usize {
         self.inner.pool.cached()
     }

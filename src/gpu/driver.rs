@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 /// minor. A driver runs PTX and cubins of its own major version; it refuses those of a newer one.
 const OLDEST: i32 = super::module::table::TOOLKIT.0 * 1000;
 
-/// What a virtual GPU has beyond the driver API: its report as JSON text, the function that frees such a text, and one
+/// Extensions of a virtual GPU to the driver API: its report as JSON text, the function that frees such a text, and one
 /// that changes its settings.
 #[derive(Clone, Copy, Debug)]
 struct Virtual {
@@ -28,7 +28,7 @@ struct Virtual {
 #[derive(Clone, Debug)]
 pub struct Driver {
     version: i32,
-    /// None for a real one.
+    /// Extensions of a virtual GPU; `None` for a real one.
     virtual_device: Option<Virtual>,
 }
 
@@ -110,12 +110,12 @@ impl Driver {
         (self.version / 1000, self.version % 1000 / 10)
     }
 
-    /// Whether this is a virtual GPU: what it says of time is modelled, not measured.
+    /// Returns whether this is a virtual GPU: its times are modelled, not measured.
     pub fn is_virtual(&self) -> bool {
         self.virtual_device.is_some()
     }
 
-    /// What a virtual GPU counted and found so far, as JSON; `None` from a real driver.
+    /// Returns what a virtual GPU counted and found so far, as JSON; `None` from a real driver.
     pub fn report(&self) -> Option<String> {
         let Virtual { report, free, .. } = self.virtual_device?;
         // SAFETY: `report` returns null or a text that is ours until it is given to `free`, which is done once.
@@ -148,7 +148,7 @@ impl Driver {
         )
     }
 
-    /// How many devices it offers.
+    /// Returns the number of devices.
     pub fn devices(&self) -> Result<usize> {
         let mut count = 0;
         // SAFETY: the driver was initialised by `load`, and `count` outlives the call.
@@ -169,7 +169,7 @@ pub(super) fn check(code: CUresult, doing: &'static str) -> Result<()> {
     }
 }
 
-/// Whether a code says that work queued earlier has failed; any call may return it then, and goes on to.
+/// Returns whether a code says that work queued earlier has failed; any call may return it then, and goes on to.
 pub(super) fn is_late(code: CUresult) -> bool {
     matches!(
         code,

@@ -21,7 +21,7 @@ const MOST_BLOCKS: usize = 65_535;
 /// Strips of a tile.
 const STRIPS: usize = TILE / TILE_NARROW;
 
-/// What rows map to in S = ZᵀY.
+/// Targets Y of the rows in S = ZᵀY.
 #[derive(Clone, Copy, Debug)]
 pub enum Labels<'a> {
     /// A class each, as a 1 × rows matrix; stands for the one-hot row. One outside the targets counts for nothing.
@@ -97,8 +97,8 @@ pub fn update<T: Feature>(
     })
 }
 
-/// Whether to cut the tiles of G into strips, a thread block each: where the busiest multiprocessor then has a sixth less
-/// to do. Less than that is not worth half as much again to load. The bytes are the same.
+/// Returns whether to cut the tiles of G into strips, a thread block each: where the busiest multiprocessor then has a
+/// sixth less to do. Less than that is not worth half as much again to load. The bytes are the same.
 fn narrow(tiles: usize, multiprocessors: usize) -> bool {
     let rounds = |blocks: usize| blocks.div_ceil(multiprocessors.max(1));
     6 * rounds(STRIPS * tiles) <= 5 * STRIPS * rounds(tiles)
@@ -201,11 +201,11 @@ pub fn mirror(stream: &Stream, matrix: ViewMut<'_, f64>) -> Result<()> {
     }
 }
 
-/// How a sum over rows is spread over the device.
+/// Launch plan of a sum over rows.
 struct Sum {
     /// Thread blocks that one row block keeps busy.
     tiles: usize,
-    /// Whether only the lower triangle counts.
+    /// Restricts the result to the lower triangle.
     lower: bool,
     sign: f64,
 }
@@ -214,7 +214,7 @@ struct Sum {
 struct Part {
     first: usize,
     count: usize,
-    /// Where each row block's sum goes, or null: a thread block then walks the row blocks and adds to the result.
+    /// Buffer for each row block's sum, or null: a thread block then walks the row blocks and adds to the result.
     partials: Arg,
     /// Row blocks side by side.
     depth: usize,

@@ -35,13 +35,13 @@ use crate::matrix::Dtype;
 pub struct RawMatrix {
     /// Address of the first value.
     pub pointer: CUdeviceptr,
-    /// Number of rows.
+    /// Number of rows of the matrix.
     pub rows: usize,
-    /// Number of columns.
+    /// Number of columns of the matrix.
     pub cols: usize,
     /// Values from the start of one row to that of the next.
     pub pitch: usize,
-    /// What it holds.
+    /// Storage type of the values.
     pub dtype: Dtype,
 }
 

@@ -19,15 +19,15 @@ use crate::matrix::Dtype;
 /// Rows begin at multiples of this many bytes: a full cache line.
 pub const ROW_ALIGN: usize = 128;
 
-/// What a device matrix can hold.
+/// Types that a device matrix can hold.
 pub trait Value: bytemuck::Pod + Send + Sync {
-    /// Its name in kernel symbols.
+    /// Name of the type in kernel symbols.
     const NAME: &'static str;
 }
 
-/// What feature rows can be stored as: the suffixes that row kernels come in.
+/// Types that feature rows can be stored as: the suffixes that row kernels come in.
 pub trait Feature: Value {
-    /// The same as a value.
+    /// Storage type as a value.
     const DTYPE: Dtype;
 }
 
@@ -105,12 +105,12 @@ impl<'a, T: Value> View<'a, T> {
         }
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Number of columns.
+    /// Returns the number of columns.
     pub fn cols(&self) -> usize {
         self.cols
     }
@@ -177,7 +177,7 @@ impl<'a, T: Value> ViewMut<'a, T> {
         })
     }
 
-    /// The same matrix, to read.
+    /// Borrows the matrix to read.
     pub fn as_view(&self) -> View<'_, T> {
         self.read
     }
@@ -266,7 +266,7 @@ impl<'a, T> std::ops::Deref for ViewMut<'a, T> {
 /// A matrix in device memory.
 #[derive(Debug)]
 pub struct DeviceMatrix<T> {
-    /// None when there are no values.
+    /// Device memory; `None` when there are no values.
     block: Option<Block>,
     rows: usize,
     cols: usize,
@@ -310,12 +310,12 @@ impl<T: Value> DeviceMatrix<T> {
         Ok(matrix)
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Number of columns.
+    /// Returns the number of columns.
     pub fn cols(&self) -> usize {
         self.cols
     }

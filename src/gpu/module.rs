@@ -15,13 +15,13 @@ use super::matrix::{Value, View};
 use super::stream::Stream;
 use crate::error::{Error, Result};
 
-/// What `build.rs` found in `kernels/`: images, resources and tile sizes.
+/// Kernel table that `build.rs` made of `kernels/`: images, resources and tile sizes.
 #[allow(missing_docs, clippy::unreadable_literal)]
 pub mod table {
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
 
-/// Which of several kernels for one thing.
+/// Implementation technique of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Technique {
     /// A thread an entry: slow, and so simple that the others are tested against it.
@@ -36,7 +36,7 @@ pub enum Technique {
 }
 
 impl Technique {
-    /// Its name in kernel symbols.
+    /// Returns the name in kernel symbols.
     pub fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain",
@@ -85,7 +85,7 @@ impl From<f64> for Arg {
     }
 }
 
-/// How many thread blocks, and how many threads in each.
+/// Launch geometry: thread blocks, and threads in each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Geometry {
     grid: [usize; 3],
@@ -220,12 +220,12 @@ pub(super) struct Modules {
     loaded: Mutex<Loaded>,
 }
 
-/// What images must fit.
+/// Architecture that images must fit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
     /// Compute capability of the device.
     pub(super) capability: (i32, i32),
-    /// Whether it runs machine code; a virtual GPU runs PTX only.
+    /// Set if the device runs machine code; a virtual GPU runs PTX only.
     pub(super) machine_code: bool,
 }
 

@@ -57,7 +57,7 @@ impl Pool {
         }
     }
 
-    /// Bytes that are free for reuse.
+    /// Returns the bytes that are free for reuse.
     pub(super) fn cached(&self) -> usize {
         self.lists()
             .iter()
@@ -76,7 +76,7 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// At least `bytes` bytes, uninitialised.
+    /// Allocates at least `bytes` bytes, uninitialised.
     pub(super) fn new(stream: &Stream, bytes: usize) -> Result<Self> {
         let context = stream.context();
         context.bind()?;

@@ -50,14 +50,14 @@ impl<T: Feature> Factors<'_, T> {
 /// Z W, or Z W − Z₂W₂: what the kernels of this module compute before they differ.
 #[derive(Clone, Copy, Debug)]
 pub struct Product<'a, T> {
-    /// Z and W.
+    /// Factors Z and W.
     pub plus: Factors<'a, T>,
     /// Z₂ and W₂, of as many rows and columns.
     pub minus: Option<Factors<'a, T>>,
 }
 
 impl<'a, T: Feature> Product<'a, T> {
-    /// Z W alone.
+    /// Returns the product Z W alone.
     pub fn of(rows: View<'a, T>, weights: View<'a, f64>) -> Self {
         let plus = Factors { rows, weights };
         Self { plus, minus: None }

@@ -6,7 +6,7 @@ use super::module::table::{MODULES, Module, RESOURCES};
 /// A kernel on one architecture.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KernelInfo {
-    /// Its symbol.
+    /// Symbol of the kernel.
     pub name: &'static str,
     /// Architecture, such as 80.
     pub arch: u32,
@@ -14,15 +14,15 @@ pub struct KernelInfo {
     pub threads: u32,
     /// Registers of a thread.
     pub registers: u32,
-    /// Bytes of shared memory of a block.
+    /// Shared memory of a block in bytes.
     pub shared: u32,
-    /// Bytes that did not fit into registers.
+    /// Bytes spilled from registers to local memory.
     pub spills: u32,
     /// Share of a multiprocessor's threads that can be resident, 0 to 1.
     pub occupancy: f64,
 }
 
-/// What a multiprocessor has room for.
+/// Occupancy limits of a multiprocessor.
 struct Room {
     warps: u32,
     blocks: u32,
@@ -38,7 +38,7 @@ const REGISTER_UNIT: u32 = 256;
 const SCHEDULERS: u32 = 4;
 const WARP: u32 = 32;
 
-/// From the table of technical specifications in the CUDA programming guide.
+/// Returns the limits in the CUDA programming guide's table of technical specifications.
 fn room(arch: u32) -> Room {
     let (warps, blocks, kib) = match arch {
         75 => (32, 16, 64),

@@ -6,7 +6,7 @@ use super::module::{Geometry, Technique, launch, require};
 use super::stream::Stream;
 use crate::error::Result;
 
-/// What inputs and features can be: a subset of [`Feature`], since nobody draws frequencies for half precision.
+/// Types of inputs and features: a subset of [`Feature`], since nobody draws frequencies for half precision.
 pub trait Wide: Feature {}
 impl Wide for f32 {}
 impl Wide for f64 {}

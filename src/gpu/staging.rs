@@ -15,7 +15,7 @@ use crate::error::Result;
 
 /// Slots in the ring: one being filled, one in flight, one whose copy has just ended.
 const SLOTS: usize = 3;
-/// Bytes of a slot, unless a single row is longer. Long enough that a copy's fixed cost of some 10 µs is small.
+/// Bytes of a pinned slot, unless a single row is longer. Long enough that a copy's fixed cost of some 10 µs is small.
 const SLOT_BYTES: usize = 4 << 20;
 
 /// A ring of pinned buffers, shared by all copies of an engine.

@@ -159,7 +159,8 @@ impl Event {
         })
     }
 
-    /// Whether it is reached, or was never recorded. After a failed kernel too: nothing more will happen then.
+    /// Returns whether the event is reached, or was never recorded. After a failed kernel too: nothing more will happen
+    /// then.
     pub fn is_reached(&self) -> bool {
         if self.context.bind().is_err() {
             return true;

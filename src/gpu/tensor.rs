@@ -54,17 +54,17 @@ impl TensorMatrix {
         Ok(Some(Self { lent, dtype }))
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.lent.rows
     }
 
-    /// Number of columns.
+    /// Returns the number of columns.
     pub fn cols(&self) -> usize {
         self.lent.cols
     }
 
-    /// What it holds.
+    /// Returns the storage type of the values.
     pub fn dtype(&self) -> Dtype {
         self.dtype
     }
@@ -90,7 +90,7 @@ impl TensorMatrix {
         unsafe { ViewMut::from_raw(pointer, rows, cols, pitch) }
     }
 
-    /// Where it is: pointer, rows, columns, pitch.
+    /// Returns pointer, rows, columns and pitch.
     fn place<T: Feature>(&self) -> (u64, usize, usize, usize) {
         assert_eq!(self.dtype, T::DTYPE, "a view of another type");
         let lent = &self.lent;
@@ -110,7 +110,7 @@ impl TensorMatrix {
 /// A tensor that queued work reads. Dropping it waits for that work.
 #[derive(Debug)]
 pub struct Held {
-    /// Where work that reads it may be queued.
+    /// Streams on which work that reads the tensor may be queued.
     streams: Vec<Stream>,
     /// The ends of that work, once it is all queued.
     done: Vec<Event>,
@@ -118,7 +118,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// The matrix.
+    /// Returns the matrix behind the tensor.
     pub fn matrix(&self) -> &TensorMatrix {
         &self.matrix
     }
@@ -140,7 +140,7 @@ impl Held {
         self.done.clear();
     }
 
-    /// Whether the work is done, and the tensor can go.
+    /// Returns whether the work is done, and the tensor can go.
     pub fn is_done(&self) -> bool {
         self.streams.is_empty() && self.done.iter().all(Event::is_reached)
     }

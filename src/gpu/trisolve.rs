@@ -151,7 +151,7 @@ impl<'a> Triangle<'a> {
         unsafe { launch(stream, "trisolve_block_f64", geometry, &shape, &args) }
     }
 
-    /// What a solved block takes away from the `rows` rows that are still to be solved.
+    /// Subtracts a solved block's contribution from the `rows` rows that are still to be solved.
     fn sweep(
         &self,
         stream: &Stream,

@@ -27,7 +27,7 @@ use crate::error::Result;
 pub use stream::SUMS_LANE;
 pub(crate) use stream::split_sums;
 
-/// Which of the two equal formulas is used.
+/// Selects one of the two equal formulas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// D×D systems from streamed sums.
@@ -37,7 +37,7 @@ pub enum Route {
 }
 
 impl Route {
-    /// The cheaper one: dual when there are fewer rows than features.
+    /// Returns the cheaper route: dual when there are fewer rows than features.
     pub fn choose(rows: u64, order: usize) -> Self {
         if rows < order as u64 {
             Self::Dual
@@ -46,7 +46,7 @@ impl Route {
         }
     }
 
-    /// Its name in reports.
+    /// Returns the name that reports print.
     pub fn name(self) -> &'static str {
         match self {
             Self::Primal => "primal",
@@ -60,9 +60,9 @@ impl Route {
 pub struct DualGram {
     /// Z, N×D without the bias column.
     pub rows: Matrix,
-    /// Whether a feature that is always 1 is meant as well.
+    /// Appends a feature that is always 1.
     pub bias: bool,
-    /// Y, N×C.
+    /// Y, the N×C targets.
     pub targets: Matrix,
     /// K = ZZᵀ (+ 1 with a bias), N×N.
     pub kernel: Matrix,
@@ -80,13 +80,13 @@ impl DualGram {
         })
     }
 
-    /// D, bias included.
+    /// Returns D, the number of features with the bias.
     pub fn order(&self) -> usize {
         self.rows.cols() + usize::from(self.bias)
     }
 }
 
-/// What is kept of a set of rows.
+/// Everything that is kept of a set of rows.
 #[derive(Clone, Debug)]
 pub enum Gram {
     /// Sums over the rows.
@@ -96,7 +96,7 @@ pub enum Gram {
 }
 
 impl Gram {
-    /// The symmetric matrix to be factored: G or K.
+    /// Returns the symmetric matrix to factor: G or K.
     pub fn system(&self) -> &Matrix {
         match self {
             Self::Primal(sums) => &sums.gram,
@@ -113,7 +113,7 @@ impl Gram {
         }
     }
 
-    /// D, bias included.
+    /// Returns D, the number of features with the bias.
     pub fn order(&self) -> usize {
         match self {
             Self::Primal(sums) => sums.gram.rows(),
@@ -217,7 +217,7 @@ impl<'e, E: Engine> GramBuilder<'e, E> {
         }
     }
 
-    /// Completes it.
+    /// Completes the sums, or computes K from the rows that were held.
     pub fn finish(self) -> Result<Gram> {
         match self.state {
             State::Primal(sums) => Ok(Gram::Primal(self.engine.finish(sums)?)),

@@ -69,24 +69,24 @@ pub struct Part {
     pub first: u64,
     /// The row after the last.
     pub end: u64,
-    /// How many rows the feature file has.
+    /// Number of rows of the feature file.
     pub of: u64,
     /// Name of the feature file, for messages.
     pub file: String,
     /// Fingerprint of the file with labels or targets; empty where there are none.
     pub labels: String,
-    /// How the features are stored.
+    /// Storage type of the features.
     pub dtype: String,
-    /// What was asked to be forgotten: empty, `class:K`, or `rows:` and a digest of their numbers.
+    /// The request to forget: empty, `class:K`, or `rows:` and a digest of their numbers.
     pub forget: String,
-    /// How many of the rows that is.
+    /// Number of rows that the request names.
     pub forgotten: u64,
     /// Digest of the rows with their labels or targets.
     pub content: String,
 }
 
 impl Part {
-    /// How many rows, forgotten ones included.
+    /// Returns the number of rows, forgotten ones included.
     pub fn rows(&self) -> u64 {
         self.end.saturating_sub(self.first)
     }
@@ -104,15 +104,15 @@ pub struct Shard {
     pub spec: SumsSpec,
     /// The rows; ascending and without a row twice.
     pub parts: Vec<Part>,
-    /// Over the rows that stay.
+    /// Sums over the retained rows.
     pub retained: Sums,
-    /// Over those that go.
+    /// Sums over the forgotten rows.
     pub forgotten: Sums,
-    /// Their numbers, ascending; a list for each part.
+    /// Numbers of the forgotten rows, ascending; one list per part.
     pub forgotten_rows: Vec<Vec<u64>>,
 }
 
-/// What a file of sums says of itself, without the sums.
+/// Header of a file of sums.
 #[derive(Clone, Debug, PartialEq)]
 struct Contents {
     spec: SumsSpec,
@@ -223,12 +223,12 @@ impl Shard {
         to_safetensors_with(&tensors, &metadata)
     }
 
-    /// Rows in all, forgotten ones included.
+    /// Returns the number of rows, forgotten ones included.
     pub fn rows(&self) -> u64 {
         self.retained.rows + self.forgotten.rows
     }
 
-    /// How the features were stored; `mixed` where files differ.
+    /// Returns the storage type of the features; `mixed` where files differ.
     pub fn dtype(&self) -> &str {
         let mut types = self.parts.iter().map(|part| part.dtype.as_str());
         let first = types.next().unwrap_or_default();
@@ -239,7 +239,7 @@ impl Shard {
         }
     }
 
-    /// Rows of its files that are in none of its parts; a shard that was left out shows here.
+    /// Returns the rows of its files that are in none of its parts; a shard that was left out shows here.
     pub fn gaps(&self) -> Vec<String> {
         let mut gaps = Vec::new();
         for (i, part) in self.parts.iter().enumerate() {
@@ -259,7 +259,7 @@ impl Shard {
         gaps
     }
 
-    /// The same in a sentence; nothing where there are none.
+    /// Returns [`gaps`](Self::gaps) as a sentence, `None` if there are none.
     pub fn gaps_in_words(&self) -> Option<String> {
         const NAMED: usize = 3;
         let gaps = self.gaps();

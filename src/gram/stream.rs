@@ -1,4 +1,4 @@
-//! Sums over a stream of feature rows.
+//! Sums over a stream of feature rows, which a lane prefetches.
 
 use super::{GramBuilder, Route};
 use crate::data::rows::{RowBatch, RowSource, Which};

@@ -32,7 +32,7 @@ pub fn leverage_scores<E: Engine>(
     let weights = Matrix::from_fn(eigen.vectors.cols(), kept, |i, j| {
         eigen.vectors[(j, i)] * scale(j)
     });
-    engine.squares(rows, &weights)
+    engine.row_norms_squared(rows, &weights)
 }
 
 /// Draws `count` rows with replacement, each with the probability its score gives it; indices ascend.

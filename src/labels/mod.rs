@@ -52,7 +52,7 @@ impl<'e, E: Engine> Projector<'e, E> {
         Ok(Self { solver, gram })
     }
 
-    /// Π V.
+    /// Returns Π V, V projected onto the span of the retained rows.
     pub fn apply(&self, v: &Matrix) -> Result<(Matrix, Info)> {
         match &self.gram {
             Gram::Primal(_) => self.solver.project_onto_span(v),
@@ -66,23 +66,24 @@ impl<'e, E: Engine> Projector<'e, E> {
         }
     }
 
-    /// W* = w_init + Π (w_p − w_init).
+    /// Returns W* = w_init + Π (w_p − w_init).
     pub fn optimal_weights(&self, trained: &Matrix, init: &Matrix) -> Result<(Matrix, Info)> {
         let (projected, info) = self.apply(&trained.zip(init, |p, i| p - i))?;
         Ok((init.zip(&projected, |i, p| i + p), info))
     }
 
-    /// tr(Π)/D. Near 1 the retained rows fill the space, and λ alone decides how far labels move from predictions.
+    /// Returns tr(Π)/D. Near 1 the retained rows fill the space, and λ alone decides how far labels move from
+    /// predictions.
     pub fn trace_ratio(&self) -> Result<f64> {
         Ok(self.solver.projector_trace()? / self.gram.order() as f64)
     }
 
-    /// What it was made of.
+    /// Returns the Gram matrix that it was made of.
     pub fn gram(&self) -> &Gram {
         &self.gram
     }
 
-    /// The factored system.
+    /// Returns the solver of the factored system.
     pub fn solver(&self) -> &Solver<'e, E> {
         &self.solver
     }

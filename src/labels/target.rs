@@ -7,7 +7,6 @@
 //! Least squares says which class is likelier, not how likely. The scale that turns ỹ into probabilities, softmax(τỹ),
 //! is fitted on the retained rows as if each had been left out, which costs nothing: with h_i = z_iᵀ(G + λI)⁻¹z_i the
 //! prediction without row i is (ŷ_i − h_i y_i)/(1 − h_i). A row that counts v times has v·h_i for h_i.
-
 //!
 //! Neither the features nor one-hot labels are ever held: [`TargetFit`] takes the rows batch by batch, twice. The weights
 //! of the classes multiply sums, not rows: in the first pass the rows come grouped by the weight of their class, and each
@@ -22,14 +21,14 @@ use crate::solve::{Params, Solver};
 /// Rows whose leverages are solved for at a time.
 const BLOCK: usize = 512;
 
-/// How the model of the retained rows is fitted.
+/// Parameters of the model of the retained rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TargetParams {
     /// λ as a multiple of tr(G)/D.
     pub relative_ridge: f64,
-    /// How far classes count alike rather than rows: a row counts as (1/rows of its class)^balance. Least squares
-    /// gives way to the larger classes where cross-entropy does not, and a class of which a part is forgotten has become
-    /// a smaller one.
+    /// Class balance from 0 (every row counts alike) to 1 (every class does): a row counts as (1/rows of its
+    /// class)^balance. Least squares gives way to the larger classes where cross-entropy does not, and a class of which
+    /// a part is forgotten has become a smaller one.
     pub balance: f64,
 }
 
@@ -44,7 +43,7 @@ pub struct TargetForm {
     pub temperature: f64,
     /// Percent of the retained rows that are classified rightly when left out.
     pub left_out_accuracy: f64,
-    /// λ as used.
+    /// λ of the fit.
     pub ridge: f64,
 }
 
@@ -75,7 +74,7 @@ pub struct TargetForm {
 pub struct TargetFit<'e, E: Engine> {
     engine: &'e E,
     classes: Vec<i64>,
-    /// C.
+    /// C, the number of classes.
     count: usize,
     params: TargetParams,
     /// The weight of a row of each class.
@@ -395,7 +394,7 @@ impl TargetForm {
     }
 }
 
-/// What a row of each class counts: 1 with `balance` 0, so much that all classes weigh the same with 1.
+/// Returns the weight of a row of each class: 1 with `balance` 0, equal total weight of all classes with 1.
 fn class_weights(classes: &[i64], count: usize, balance: f64) -> Vec<f64> {
     let mut rows = vec![0_usize; count];
     for &class in classes {

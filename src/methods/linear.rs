@@ -30,10 +30,10 @@ use crate::train::{Epoch, Observer, SgdParams, sgd};
 /// Points of FA within which the oracle stops the two baselines.
 pub const ORACLE_POINTS: f64 = 3.0;
 
-/// One unlearning task for a linear model with a single ±1 output.
+/// An unlearning task for a linear model with a single ±1 output.
 pub struct LinearProblem<'e, E: Engine> {
     engine: &'e E,
-    /// Z_r then Z_u.
+    /// Gram matrix of Z_r, then Z_u.
     all: DualGram,
     retained_count: usize,
     retained: DualGram,
@@ -42,7 +42,7 @@ pub struct LinearProblem<'e, E: Engine> {
     retrained: Matrix,
 }
 
-/// What an iterative method went through.
+/// Trajectory of an iterative method.
 #[derive(Clone, Debug)]
 pub struct Path {
     /// The final weights, D×1.
@@ -108,7 +108,7 @@ impl<'e, E: Engine> LinearProblem<'e, E> {
         self.predict_forgotten(&weights)
     }
 
-    /// Random ±1.
+    /// Draws random labels ±1 for the forgotten rows.
     pub fn amnesiac_labels(&self, seed: u64) -> Vec<f64> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let count = self.all.rows.rows() - self.retained_count;
@@ -179,7 +179,7 @@ impl<'e, E: Engine> LinearProblem<'e, E> {
         })
     }
 
-    /// w_p + Zᵀa.
+    /// Returns w_p + Zᵀa.
     fn moved(&self, coefficients: &[f64]) -> Result<Matrix> {
         let a = Matrix::from_vec(coefficients.len(), 1, coefficients.to_vec());
         let rows = self.all.rows.as_rows();

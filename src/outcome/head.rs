@@ -22,18 +22,18 @@ use serde::Serialize;
 
 use super::json;
 
-/// How many rows there were and what became of them.
+/// Numbers of rows, in all, retained and forgotten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct RowCounts {
     /// Rows in the feature file.
     pub total: u64,
-    /// Rows that stay.
+    /// Number of retained rows.
     pub retained: u64,
-    /// Rows that go.
+    /// Number of forgotten rows.
     pub forgotten: u64,
 }
 
-/// How well posed the system was and how well it was solved.
+/// Conditioning of the system, and accuracy of its solution.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Conditioning {
     /// ‖G‖/λ: how far the data outweighs the ridge; absent without a ridge.
@@ -60,7 +60,7 @@ pub struct Conditioning {
     pub residual_after: f64,
 }
 
-/// How far the head moved.
+/// Distance between the old and the new head.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Change {
     /// ‖W_new − W_old‖ / ‖W_old‖, Frobenius.
@@ -68,13 +68,13 @@ pub struct Change {
     pub relative: f64,
 }
 
-/// How well the given head met what the method assumes of it.
+/// Fit between the given head and the premise of the method.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Premise {
     /// The size of the violation; 0 when the premise holds.
     #[serde(skip_serializing_if = "not_finite")]
     pub residual: f64,
-    /// What that number says, in a sentence.
+    /// Sentence that explains the number.
     pub meaning: String,
 }
 
@@ -112,30 +112,30 @@ pub struct Accuracy {
 /// Wall time of one phase.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Phase {
-    /// Its name: `read`, `gram`, `factor`, …
+    /// Name of the phase: `read`, `gram`, `factor`, …
     pub name: String,
-    /// How long it took.
+    /// Duration in seconds.
     #[serde(skip_serializing_if = "not_finite")]
     pub seconds: f64,
 }
 
-/// The whole report.
+/// Report of `muso head`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[serde(tag = "kind", rename = "head")]
 pub struct HeadReport {
     /// The version of this crate.
     pub version: String,
-    /// `ridge` or `interpolate`.
+    /// Objective: `ridge` or `interpolate`.
     pub objective: String,
     /// `primal` (a D×D system) or `dual` (one of the rows).
     pub route: String,
-    /// Where the targets of the retained rows came from: `labels`, or the given `head`.
+    /// Origin of the retained rows' targets: `labels`, or the given `head`.
     pub source: String,
-    /// The rows.
+    /// Numbers of rows.
     pub rows: RowCounts,
     /// D, the bias not counted.
     pub features: usize,
-    /// Whether the head has a bias.
+    /// Set if the head has a bias.
     pub bias: bool,
     /// C, the outputs of the head.
     pub classes: usize,
@@ -143,17 +143,17 @@ pub struct HeadReport {
     pub dtype: String,
     /// The type in which the new head is stored; distances and accuracies are those of the stored head.
     pub stored: String,
-    /// λ.
+    /// λ of the objective.
     #[serde(skip_serializing_if = "not_finite")]
     pub ridge: f64,
-    /// The linear system.
+    /// Conditioning of the linear system.
     pub conditioning: Conditioning,
     /// tr(Π)/D: the share of the directions that the retained rows pin down.
     #[serde(skip_serializing_if = "absent")]
     pub trace_ratio: Option<f64>,
-    /// How far the head moved.
+    /// Distance between the old and the new head.
     pub change: Change,
-    /// How well the method's assumption held.
+    /// Fit between the given head and the premise of the method.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub premise: Option<Premise>,
     /// The comparison with a head solved afresh, when it was asked for.
@@ -162,7 +162,7 @@ pub struct HeadReport {
     /// Accuracies, when there are class labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accuracy: Option<Accuracy>,
-    /// What the user should know before relying on the result.
+    /// Warnings to heed before relying on the result.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     /// Wall time by phase.
@@ -170,7 +170,7 @@ pub struct HeadReport {
     /// Wall time of the whole.
     #[serde(skip_serializing_if = "not_finite")]
     pub seconds: f64,
-    /// Threads in use.
+    /// Number of threads in use.
     pub threads: usize,
     /// The device that computed, where it was not the processor.
     #[serde(skip_serializing_if = "Option::is_none")]

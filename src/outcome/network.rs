@@ -32,63 +32,63 @@ use crate::evaluate::Mia;
 /// A whole run on networks.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct NetworkReport {
-    /// Methods against metrics.
+    /// Table of methods against metrics.
     pub table: Table,
-    /// What MIA is in it.
+    /// Attack behind the table's MIA.
     pub mia: Mia,
     /// The setting in names and values, such as `network` and `small CNN, 93,322 parameters`.
     pub settings: Vec<(String, String)>,
-    /// What stands behind the scenarios of the table, by name.
+    /// Details of the scenarios of the table, by name.
     pub details: Vec<Detail>,
     /// The configuration that repeats the run, as TOML; empty when there is none.
     pub config: String,
 }
 
-/// What stands behind the numbers of one scenario.
+/// Details behind the numbers of one scenario.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Detail {
     /// The scenario's name in the table.
     pub scenario: String,
-    /// How sure the models are.
+    /// Entropies of the models' predictions.
     pub entropies: Entropies,
-    /// How the methods got to their ends.
+    /// Accuracy of the methods over their epochs.
     pub curves: Vec<AccuracyCurve>,
-    /// How their settings were chosen.
+    /// Choice of the methods' settings.
     pub tuning: Vec<Tuning>,
 }
 
 /// Entropies of the softmax in nats, one number a row.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Entropies {
-    /// Of the test rows under Retrain: how sure a model is of rows that it never saw.
+    /// Entropies of the test rows under Retrain: how sure a model is of rows that it never saw.
     pub test_under_retrain: Vec<f64>,
-    /// Of the forgotten training rows under each method, Retrain among them.
+    /// Entropies of the forgotten training rows under each method, Retrain among them.
     pub forgotten: Vec<(String, Vec<f64>)>,
 }
 
 /// Accuracies after each epoch of a method, for one seed.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct AccuracyCurve {
-    /// The method.
+    /// Name of the method.
     pub method: String,
     /// Epochs done, ascending; 0 is the start. The others are as long.
     pub epochs: Vec<f64>,
-    /// RA.
+    /// RA, accuracy on the retained rows, in percent.
     pub ra: Vec<f64>,
-    /// TA.
+    /// TA, test accuracy, in percent.
     pub ta: Vec<f64>,
-    /// FA.
+    /// FA, accuracy on the forgotten rows, in percent.
     pub fa: Vec<f64>,
 }
 
-/// How the settings of one method were chosen.
+/// Choice of one method's settings.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Tuning {
-    /// The method.
+    /// Name of the method.
     pub method: String,
-    /// What was tried: `learning rate 1e-4, 3e-4, 1e-3`.
+    /// Grid of settings tried: `learning rate 1e-4, 3e-4, 1e-3`.
     pub grid: String,
-    /// What was kept: `learning rate 3e-4`.
+    /// Settings kept: `learning rate 3e-4`.
     pub chosen: String,
     /// AvgGap of that choice on the tuning seed.
     pub avg_gap: f64,
@@ -124,7 +124,7 @@ impl Histogram {
 }
 
 impl Entropies {
-    /// Where the last bin ends: the largest sample, so that all histograms of a scenario share their bins.
+    /// Returns the end of the last bin: the largest sample, so that all histograms of a scenario share their bins.
     fn end(&self) -> f64 {
         let all = self.forgotten.iter().map(|(_, samples)| samples);
         let all = all.chain([&self.test_under_retrain]).flatten();

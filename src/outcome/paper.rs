@@ -42,7 +42,7 @@ const TABLE1: &[(&str, &str, &[Cell])] = &[
     ("random", "MUSO", &[(Metric::Ra, 100.0, 0.0), (Metric::Ta, 92.74, 0.7), (Metric::Fa, 93.9, 0.92), (Metric::DeltaW, 0.0002, 0.0001)]),
 ];
 
-/// What Table 1 of the paper gives for a scenario (`full-class`, `sub-class`, `random`) and method; empty for
+/// Returns the values of the paper's Table 1 for a scenario (`full-class`, `sub-class`, `random`) and method; empty for
 /// names that are not in it.
 pub fn table1(scenario: &str, method: &str) -> BTreeMap<Metric, Stat> {
     TABLE1
@@ -68,8 +68,8 @@ fn network_lines() -> impl Iterator<Item = ([&'static str; 5], Vec<f64>)> {
     })
 }
 
-/// What Tables 2 (ResNet18), 3 (VGG16-BN) and 4 (ResNet34) of the paper give for a data set, scenario and method; empty
-/// for names that are not in them.
+/// Returns the values of the paper's Tables 2 (ResNet18), 3 (VGG16-BN) and 4 (ResNet34) for a data set, scenario and
+/// method; empty for names that are not in them.
 ///
 /// Scenarios are written as there, in any case: `full-class (rocket)`, `sub-class (sea)`, `random (10%)`. Sub-classes
 /// are of `CIFAR-20`, everything else in Table 2 is of `CIFAR-100`. AvgGap is worked out from the published means, as

@@ -2,10 +2,10 @@
 
 use crate::scheduler::Summary;
 
-/// What `muso train`, `unlearn` or `evaluate` did.
+/// Outcome of `muso train`, `unlearn` or `evaluate`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunReport {
-    /// What was run on what.
+    /// Title: the command, the model and the data.
     pub title: String,
     /// The finding, as a sentence.
     pub headline: String,
@@ -15,18 +15,18 @@ pub struct RunReport {
     pub columns: Vec<String>,
     /// The models with their values, as the terminal shows them.
     pub models: Vec<(String, Vec<String>)>,
-    /// What each metric is, and over which rows.
+    /// Definition of each metric, and the rows it is over.
     pub meanings: Vec<(String, String)>,
-    /// Names and values.
+    /// Settings, as names and values.
     pub settings: Vec<(String, String)>,
-    /// How the run used its lanes.
+    /// Use of the lanes by the run.
     pub lanes: Summary,
     /// The command that gives the run again.
     pub command: String,
     /// The configuration behind it, as TOML.
     pub config: String,
-    /// What it ran on.
+    /// Description of the machine.
     pub machine: String,
-    /// Of the program.
+    /// Version of the program.
     pub version: String,
 }

@@ -181,7 +181,7 @@ pub(crate) fn head() -> HeadReport {
 /// RA, TA, FA, MIA, agreement, seconds of a method; how unsure it is of the forgotten rows.
 type Method = (&'static str, [f64; 6], f64);
 
-/// What small networks give, made up for the three scenarios.
+/// Invented results of small networks for the three scenarios.
 #[rustfmt::skip]
 const NETWORK: [(&str, &[Method]); 3] = [
     ("random", &[

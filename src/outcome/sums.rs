@@ -25,14 +25,14 @@ pub struct PartReport {
     pub first: u64,
     /// The row after the last.
     pub end: u64,
-    /// How many of them are forgotten.
+    /// Number of forgotten rows among them.
     pub forgotten: u64,
 }
 
-/// The whole report.
+/// Report of `muso gram` and `muso merge`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct SumsReport {
-    /// `gram` or `merge`.
+    /// Command: `gram` or `merge`.
     pub kind: String,
     /// The version of this crate.
     pub version: String,
@@ -40,24 +40,24 @@ pub struct SumsReport {
     pub rows: RowCounts,
     /// D, the bias not counted.
     pub features: usize,
-    /// Whether a bias counts as one more feature.
+    /// Set if a bias counts as one more feature.
     pub bias: bool,
     /// C; 0 where the rows have no labels.
     pub classes: usize,
     /// The type of the features, such as `f32`; `mixed` where files differ.
     pub dtype: String,
-    /// Where the rows are from.
+    /// Origin of the rows.
     pub parts: Vec<PartReport>,
     /// Digest of the sums.
     pub digest: String,
-    /// What the user should know before relying on the result.
+    /// Warnings to heed before relying on the result.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     /// Wall time by phase.
     pub phases: Vec<Phase>,
     /// Wall time of the whole.
     pub seconds: f64,
-    /// Threads in use.
+    /// Number of threads in use.
     pub threads: usize,
     /// The device that computed, where it was not the processor.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -21,7 +21,7 @@ use super::json;
 /// Mean and spread of one number over seeds.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Stat {
-    /// The arithmetic mean.
+    /// Arithmetic mean of the runs.
     pub mean: f64,
     /// The sample standard deviation (divided by n − 1); 0 for a single value.
     pub std: f64,
@@ -53,7 +53,7 @@ impl Stat {
     }
 }
 
-/// What is measured. The order is the order of the columns.
+/// Measured quantities. The order is that of the columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Metric {
     /// Accuracy on the retained training rows, percent.
@@ -80,10 +80,10 @@ pub const PRETRAINED: &str = "Pre-trained";
 /// it and [`RETRAIN`] is noise, and no method can be asked to come closer.
 pub const NOISE_FLOOR: &str = "Retrain again";
 
-/// What [`PRETRAINED`] is, for [`Row::about`].
+/// Explains [`PRETRAINED`], for [`Row::about`].
 pub const ABOUT_PRETRAINED: &str =
     "trained on all rows, nothing forgotten: where every method starts";
-/// What [`NOISE_FLOOR`] is, for [`Row::about`].
+/// Explains [`NOISE_FLOOR`], for [`Row::about`].
 pub const ABOUT_NOISE_FLOOR: &str = "retrained once more from the same initial weights, with the rows in another order. What \
      lies between two retrained models is noise, and no method can be asked to come closer: the noise floor";
 
@@ -125,7 +125,7 @@ impl Metric {
         }
     }
 
-    /// One phrase that says what the number is and over which rows, as in the linear table. A run that measures
+    /// Returns a phrase that says what the number is and over which rows, as in the linear table. A run that measures
     /// over other rows says so in [`Table::meanings`].
     pub fn meaning(self) -> &'static str {
         match self {
@@ -157,24 +157,24 @@ impl Serialize for Metric {
     }
 }
 
-/// One method's numbers in one scenario.
+/// Numbers of one method in one scenario.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Row {
-    /// Its name, as in the paper's tables where it is there.
+    /// Name of the method, as in the paper's tables where it is there.
     pub method: String,
-    /// What was measured.
+    /// Values that were measured.
     pub values: BTreeMap<Metric, Stat>,
-    /// What the paper published, where it did.
+    /// Values that the paper published, where it did.
     pub paper: BTreeMap<Metric, Stat>,
     /// Wall time of the method.
     pub seconds: Stat,
-    /// Its wall time divided by Retrain's, where that is worth a column.
+    /// Wall time divided by Retrain's, where that is worth a column.
     pub time_ratio: Option<f64>,
     /// The settings it ran with, by name.
     pub settings: BTreeMap<String, String>,
     /// A remark that belongs to this method, shown as a footnote.
     pub note: Option<String>,
-    /// What the method does, in a phrase for people; empty where nothing is to be explained. Not part of the JSON form.
+    /// Phrase that explains the method; empty where nothing is to be explained. Not part of the JSON form.
     pub about: String,
 }
 
@@ -191,7 +191,7 @@ impl Row {
 /// The path of an iterative method, from the first seed.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Curve {
-    /// The method.
+    /// Name of the method.
     pub method: String,
     /// Epochs done, ascending; 0 is the start.
     pub epochs: Vec<f64>,
@@ -208,7 +208,7 @@ pub struct ScenarioTable {
     pub retained: usize,
     /// Training rows that go.
     pub forgotten: usize,
-    /// Test rows.
+    /// Number of test rows.
     pub test: usize,
     /// Over which rows a metric is in this scenario, as `over the 200 forgotten training rows`; empty when
     /// [`Table::meaning`] says it for all scenarios.
@@ -253,13 +253,13 @@ impl ScenarioTable {
 pub struct Table {
     /// A short machine name of the setting, such as `linear`.
     pub setting: String,
-    /// One line for people: data, features, sizes.
+    /// Title in one line: data, features, sizes.
     pub title: String,
     /// The seeds that were run.
     pub seeds: Vec<u64>,
     /// The scenarios, in the order they are shown.
     pub scenarios: Vec<ScenarioTable>,
-    /// What a metric is in this run, where [`Metric::meaning`] does not fit.
+    /// Definitions of metrics in this run, where [`Metric::meaning`] does not fit.
     pub meanings: BTreeMap<Metric, String>,
     /// Remarks on the run as a whole.
     pub notes: Vec<String>,
@@ -267,14 +267,14 @@ pub struct Table {
     pub command: String,
     /// Wall time of the whole run.
     pub seconds: f64,
-    /// What it ran on, such as `2 threads, avx2+fma`.
+    /// Description of the machine, such as `2 threads, avx2+fma`.
     pub machine: String,
     /// The version of this crate.
     pub version: String,
 }
 
 impl Table {
-    /// What `metric` is in this run.
+    /// Returns the definition of `metric` in this run.
     pub fn meaning(&self, metric: Metric) -> &str {
         self.meanings
             .get(&metric)

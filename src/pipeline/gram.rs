@@ -30,24 +30,24 @@ use crate::scheduler::Scheduler;
 /// The lanes of a run in the order of its flow, for tables and pictures.
 pub const LANES: [&str; 2] = [READ_LANE, SUMS_LANE];
 
-/// Which rows of the feature file to sum.
+/// Rows of the feature file to sum.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Portion {
-    /// Every row.
+    /// Every row of the file.
     #[default]
     All,
-    /// From the first to the one before `end`, or to the last.
+    /// Rows from the first to the one before `end`, or to the last.
     Rows {
         /// The first row, counted from 0.
         first: u64,
         /// The row after the last.
         end: Option<u64>,
     },
-    /// One of several parts of the same size, as nearly as may be.
+    /// A part of several of equal size, as nearly as may be.
     Shard {
-        /// Which, counted from 0.
+        /// Index of the part, counted from 0.
         index: u64,
-        /// How many there are.
+        /// Number of parts.
         of: u64,
     },
 }
@@ -122,7 +122,7 @@ impl Portion {
     }
 }
 
-/// What to sum. Start from [`Params::new`] and set what differs.
+/// Parameters of a run. Start from [`Params::new`] and set what differs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Params<'a> {
@@ -154,7 +154,7 @@ impl<'a> Params<'a> {
 /// The sums and what is known about them.
 #[derive(Debug)]
 pub struct Outcome {
-    /// To be written.
+    /// Sums to be written.
     pub shard: Shard,
     /// The report, complete but for what only the caller knows (threads, memory).
     pub report: SumsReport,
@@ -223,7 +223,7 @@ pub fn run<E: Engine>(
     Ok(Outcome { shard, report })
 }
 
-/// What a shard says of its rows; only the pass over them can tell their content.
+/// Returns a shard's description of its rows; only the pass over them can tell their content.
 fn part(rows: &RowSource<'_>) -> Result<Part> {
     let (features, labels, file) = rows.identity()?;
     let range = rows.range();

@@ -38,12 +38,12 @@ use crate::seeds::LinearPurpose;
 use crate::solve::fit;
 use crate::train::SgdParams;
 
-/// What to run.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Params {
-    /// One repetition each: features, initial weights, forgotten rows and orders are all drawn from it.
+    /// Seeds, one per repetition: features, initial weights, forgotten rows and orders are all drawn from it.
     pub seeds: Vec<u64>,
-    /// m; D = 2m.
+    /// m, the number of frequencies; D = 2m.
     pub frequencies: usize,
     /// Bandwidth of the random features.
     pub sigma: f64,
@@ -141,14 +141,14 @@ pub fn scenarios() -> [Forget; 3] {
     ]
 }
 
-/// One method's outcome for one seed.
+/// Outcome of one method for one seed.
 struct Measured {
     weights: Matrix,
     seconds: f64,
     epochs: Option<f64>,
 }
 
-/// What is gathered of one method over the seeds.
+/// Results of one method over the seeds.
 #[derive(Default)]
 struct Gathered {
     values: BTreeMap<Metric, Vec<f64>>,
@@ -310,7 +310,7 @@ impl<'a, E: Engine> World<'a, E> {
     }
 }
 
-/// One scenario of one seed.
+/// A scenario of one seed.
 struct Task<'w, E: Engine> {
     engine: &'w E,
     problem: LinearProblem<'w, E>,

@@ -9,32 +9,32 @@
 
 use super::svg::LineChart;
 
-/// What the page shows, from the top.
+/// Parts of a page of charts, from the top.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChartPage {
-    /// What was done.
+    /// Heading of the page.
     pub title: String,
     /// The finding, as a sentence.
     pub headline: String,
-    /// One line each.
+    /// Notes, one line each.
     pub notes: Vec<String>,
-    /// The plots.
+    /// Plots of the page.
     pub charts: Vec<LineChart>,
-    /// The numbers.
+    /// Tables of the numbers.
     pub tables: Vec<PageTable>,
-    /// What it ran on.
+    /// Description of the machine.
     pub machine: String,
-    /// Of the program.
+    /// Version of the program.
     pub version: String,
 }
 
 /// A table; the first cell of a row is its name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PageTable {
-    /// Above it.
+    /// Caption above the table.
     pub caption: String,
-    /// Headings.
+    /// Headings of the columns.
     pub columns: Vec<String>,
-    /// Cells.
+    /// Cells, row by row.
     pub rows: Vec<Vec<String>>,
 }

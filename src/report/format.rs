@@ -8,14 +8,14 @@ use crate::outcome::{Metric, Stat};
 /// Stands where there is no number.
 pub(crate) const ABSENT: &str = "–";
 
-/// How numbers look: `1.0e-28` or 1.0×10⁻²⁸, and how much room they may take.
+/// Notation of numbers: `1.0e-28` or 1.0×10⁻²⁸, and how much room they may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Notation {
     /// `1.0e-28`, for terminals: it can be pasted into any program.
     Plain,
-    /// As plain, with one decimal for percentages, where a line must not grow too long.
+    /// Plain notation with one decimal for percentages, where a line must not grow too long.
     Brief,
-    /// `1.0×10⁻²⁸`, for pages.
+    /// Typeset notation for pages: `1.0×10⁻²⁸`.
     Typeset,
 }
 
@@ -121,7 +121,7 @@ pub(crate) fn given(x: f64, notation: Notation) -> String {
     }
 }
 
-/// One value of a metric, without its spread.
+/// Formats one value of a metric, without its spread.
 pub(crate) fn value(metric: Metric, x: f64, notation: Notation) -> String {
     match metric {
         Metric::DeltaW => distance(x, notation),
@@ -154,7 +154,7 @@ pub(crate) fn stat(metric: Metric, stat: Stat, notation: Notation) -> String {
     format!("{mean} ± {std}")
 }
 
-/// How many times as long: three digits that matter, no more.
+/// Formats a ratio of times with three significant digits at most.
 pub(crate) fn ratio(ratio: Option<f64>) -> String {
     match ratio {
         Some(r) if r.is_finite() && r >= 0.0 => {

@@ -215,13 +215,13 @@ impl HeadReport {
     }
 }
 
-/// One line of the report.
+/// A line of the report.
 pub(super) struct Fact {
-    /// What it is about.
+    /// Subject of the line.
     pub(super) name: &'static str,
-    /// The finding.
+    /// Value of the finding.
     pub(super) value: String,
-    /// How to read it; empty when it speaks for itself.
+    /// Explanation of the value; empty when it speaks for itself.
     pub(super) explanation: &'static str,
 }
 

@@ -27,7 +27,7 @@ use crate::outcome::{Metric, NetworkReport, RunReport, ScenarioTable, Table};
 /// No line is longer.
 const COLUMNS: usize = 100;
 
-/// How to write.
+/// Style of terminal output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Style {
     /// Use ANSI colours. The caller knows whether the output is a terminal that wants them.
@@ -199,16 +199,16 @@ fn push_wrapped(out: &mut String, text: &str, indent: &str, style: Style) {
     }
 }
 
-/// One line of cells.
+/// A line of cells.
 struct Line {
     cells: Vec<String>,
-    /// It is the paper's.
+    /// Set if the line holds the paper's values.
     published: bool,
-    /// It has the smallest gap.
+    /// Set if the line has the smallest gap.
     best: bool,
 }
 
-/// How a table gives way to fit: the gap between columns, the air around ±, then a decimal.
+/// Layouts from wide to narrow: the gap between columns, the air around ±, then a decimal.
 const LAYOUTS: [(usize, &str, Notation); 5] = [
     (3, " ± ", Notation::Plain),
     (2, " ± ", Notation::Plain),

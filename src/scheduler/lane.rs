@@ -1,4 +1,4 @@
-//! An iterator that is run ahead of who takes from it.
+//! A prefetching iterator: a thread of its own runs it ahead of its consumer, through a bounded queue.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -12,26 +12,26 @@ use std::time::{Duration, Instant};
 use super::{Scheduler, Trace, panicked};
 use crate::error::{Error, Result};
 
-/// How long a lane that was told to stop is waited for before it is left to itself.
+/// Time that a lane has to stop before it is detached.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// The same for one who was told to stop himself, and is being waited for.
+/// Time that it has where its consumer was told to stop too, and is being waited for.
 const SHORT_GRACE: Duration = Duration::from_millis(100);
 
-/// How often one who waits for an item looks whether it is still wanted.
+/// Interval at which a waiting consumer checks whether the item is still wanted.
 const TICK: Duration = Duration::from_millis(20);
 
-/// The same for a thread of a pool, which also looks for work that it can do meanwhile.
+/// Interval for a thread of a pool, which also looks for work to do meanwhile.
 const POOL_TICK: Duration = Duration::from_micros(100);
 
-/// A lane as others see it.
+/// The shared state of a lane, as its neighbours see it.
 pub(super) struct Post {
     name: &'static str,
-    /// Nobody wants any more items.
+    /// Set when nobody wants any more items.
     stop: AtomicBool,
     /// Counts everything that happens in it, so that one who waits can tell slow from stuck.
     pulse: AtomicU64,
-    /// How many more items it may make before one is taken.
+    /// Free places in the bounded queue.
     room: Mutex<usize>,
     room_changed: Condvar,
     state: Mutex<State>,
@@ -322,7 +322,7 @@ impl<T> Lane<T> {
         item
     }
 
-    /// Whether nobody wants anything more of the lane that this thread is, or of the run.
+    /// Returns whether nobody wants anything more of the lane that this thread is, or of the run.
     fn is_unwanted(&self, here: Option<&Post>) -> bool {
         here.is_some_and(Post::is_stopped) || self.scheduler.is_cancelled()
     }

@@ -1,7 +1,7 @@
-//! How work is spread over lanes, and where it is noted when what ran.
+//! A pipeline of prefetching lanes with bounded queues, and a trace of what ran when.
 //!
 //! The work of an iteration is a short graph: decode → copy → features → sums and labels → train step. Each arrow may be
-//! a [`Lane`]: an iterator whose items are made ahead of time by a thread of its own, at most so many of them. A lane
+//! a [`Lane`]: an iterator whose items a thread of its own makes ahead of time (prefetch), into a bounded queue. A lane
 //! takes from the lane before it, so a graph is a chain of iterators; dropping its end stops all of it, and an error in
 //! any lane comes out at the end, in place of the items that would have followed. Lanes do not know what the work is; the
 //! one thing here that does is `LabelUpdates`, the overlap of label updates with training.
@@ -43,21 +43,23 @@ pub use updates::{FeatureRows, LabelUpdates};
 
 use crate::error::{Error, Result};
 
-/// Called before a lane makes an item, with the lane's name and the number of the item; an error fails the lane.
+/// Hook that runs before a lane makes an item, with the lane's name and the number of the item; an error fails the
+/// lane.
 pub type Before = dyn Fn(&str, u64) -> Result<()> + Send + Sync;
 
-/// Asked again and again, while something is waited for, whether the run is to be given up.
+/// Cancellation check, called again and again while something waits.
 pub type Cancelled = dyn Fn() -> bool + Send + Sync;
 
-/// How the lanes of a run are made. Clones share the trace.
+/// Settings of the lanes of a run. Clones share the trace.
 #[derive(Clone)]
 pub struct Scheduler {
-    /// Items that a lane may be ahead of who takes them; 0 has no threads and does one thing after the other.
+    /// Prefetch depth: items that a lane may be ahead of its consumer. 0 starts no threads and does one thing after the
+    /// other.
     pub depth: usize,
-    /// How long nothing may happen in the lanes that an item comes through. A lane that is stuck, say in a network file
-    /// system, is given up after that; one that is slow is not.
+    /// Timeout for a stall: how long nothing may happen in the lanes that an item comes through. A lane that is stuck,
+    /// say in a network file system, is given up after that; one that is slow is not.
     pub patience: Duration,
-    /// Where spans are noted.
+    /// Trace that records the spans.
     pub trace: Trace,
     before: Option<Arc<Before>>,
     cancelled: Option<Arc<Cancelled>>,
@@ -87,27 +89,27 @@ impl fmt::Debug for Scheduler {
 }
 
 impl Scheduler {
-    /// No threads: each item is made when it is asked for.
+    /// Returns a scheduler without threads: each item is made when it is asked for.
     pub fn in_place() -> Self {
         Self::default().with_depth(0)
     }
 
-    /// With lanes that may be `depth` items ahead.
+    /// Sets the prefetch depth: `depth` items ahead.
     pub fn with_depth(self, depth: usize) -> Self {
         Self { depth, ..self }
     }
 
-    /// With other patience.
+    /// Sets the timeout after which a stalled lane is given up.
     pub fn with_patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
 
-    /// With a trace.
+    /// Records what ran when in `trace`.
     pub fn with_trace(self, trace: Trace) -> Self {
         Self { trace, ..self }
     }
 
-    /// With something to be called before each item: to slow a lane down, to look at it, or to make it fail in a test.
+    /// Sets a hook to call before each item: to slow a lane down, to look at it, or to make it fail in a test.
     pub fn with_before(
         self,
         before: impl Fn(&str, u64) -> Result<()> + Send + Sync + 'static,
@@ -118,8 +120,8 @@ impl Scheduler {
         }
     }
 
-    /// With something that says when the run is to be given up; the next item of every lane is then
-    /// [`Error::Interrupted`], also where one is being waited for.
+    /// Sets a cancellation check. Once it returns true, the next item of every lane is [`Error::Interrupted`], also
+    /// where one is being waited for.
     pub fn with_cancelled(self, cancelled: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self {
             cancelled: Some(Arc::new(cancelled)),
@@ -184,7 +186,7 @@ impl Scheduler {
     }
 }
 
-/// What a panic said, as an error that names the lane.
+/// Turns a panic's message into an error that names the lane.
 pub(crate) fn panicked(lane: &str, panic: &(dyn std::any::Any + Send)) -> Error {
     let said = panic
         .downcast_ref::<&str>()

@@ -1,4 +1,4 @@
-//! What ran when, on which lane: for Chrome's trace viewer, and summed up.
+//! Span tracing: what ran when, on which lane, for Chrome's trace viewer and summed up.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -9,7 +9,7 @@ use std::time::Instant;
 use serde::Serialize;
 use serde_json::json;
 
-/// Where spans are noted. Clones note in the same place; one that is off notes nothing and costs nothing.
+/// Records spans. Clones record into the same log; a trace that is off records nothing and costs nothing.
 #[derive(Clone, Default)]
 pub struct Trace(Option<Arc<Log>>);
 
@@ -20,7 +20,7 @@ struct Log {
 
 #[derive(Default)]
 struct Noted {
-    /// In order of their first span.
+    /// Lane names in order of their first span.
     lanes: Vec<&'static str>,
     spans: Vec<Event>,
 }
@@ -36,13 +36,13 @@ struct Event {
 
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
-    /// Item so and so.
+    /// Makes the item of this number.
     Work(u64),
-    /// For an item of another lane, within the making of one of its own.
+    /// Waits for an item of another lane while it makes one of its own.
     Input,
     /// Makes an item of another lane itself, within the making of one of its own.
     Inner,
-    /// For room in the queue.
+    /// Waits for a free place in the bounded queue.
     Room,
 }
 
@@ -72,12 +72,12 @@ impl Log {
 }
 
 impl Trace {
-    /// Notes nothing.
+    /// Returns a trace that records nothing.
     pub fn off() -> Self {
         Self(None)
     }
 
-    /// Notes everything from now on.
+    /// Returns a trace that records everything from now on.
     pub fn on() -> Self {
         Self(Some(Arc::new(Log {
             origin: Instant::now(),
@@ -85,7 +85,7 @@ impl Trace {
         })))
     }
 
-    /// Whether it notes anything.
+    /// Returns whether spans are recorded.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
@@ -127,7 +127,7 @@ impl Trace {
         Span(open, PhantomData)
     }
 
-    /// The trace as Chrome's viewer and Perfetto read it.
+    /// Returns the trace as JSON that Chrome's viewer and Perfetto read.
     pub fn chrome(&self) -> String {
         let mut events = Vec::new();
         if let Some(log) = &self.0 {
@@ -157,7 +157,7 @@ impl Trace {
         json!({ "displayTimeUnit": "ms", "traceEvents": events }).to_string()
     }
 
-    /// How busy each lane was, and which of them the run waited for.
+    /// Sums up how busy each lane was, and which of them the run waited for.
     pub fn summary(&self) -> Summary {
         let Some(log) = &self.0 else {
             return Summary::default();
@@ -210,7 +210,7 @@ fn union(intervals: &[(f64, f64)]) -> f64 {
     covered
 }
 
-/// What is left of some intervals when others are taken out; both sorted by their starts.
+/// Subtracts the intervals `out` from others; both sorted by their starts.
 fn without(intervals: &[(f64, f64)], out: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let mut left = Vec::new();
     let mut skip = 0;
@@ -313,40 +313,40 @@ impl Drop for Span {
     }
 }
 
-/// How a run used its lanes.
+/// Use of the lanes by a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
-    /// From the first span to the end of the last.
+    /// Seconds from the start of the first span to the end of the last.
     pub seconds: f64,
-    /// In order of their first span.
+    /// Lanes in order of their first span.
     pub lanes: Vec<LaneUse>,
 }
 
-/// How a run used one lane.
+/// Use of one lane by a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LaneUse {
-    /// Its name.
+    /// Name of the lane.
     pub name: String,
-    /// Items it made.
+    /// Number of items made.
     pub items: u64,
-    /// Seconds in which it was at work.
+    /// Seconds at work.
     pub busy: f64,
     /// When it was at work, in seconds from the first span, for a picture.
     pub spans: Vec<(f64, f64)>,
 }
 
 impl Summary {
-    /// The lane that was busiest.
+    /// Returns the lane that was busiest.
     pub fn bound(&self) -> Option<&LaneUse> {
         self.lanes.iter().max_by(|a, b| a.busy.total_cmp(&b.busy))
     }
 
-    /// Percent of the time in which a lane was at work.
+    /// Returns the percentage of the time in which a lane was at work.
     pub fn share(&self, lane: &LaneUse) -> f64 {
         100.0 * lane.busy / self.seconds.max(f64::MIN_POSITIVE)
     }
 
-    /// What the run was bounded by, as a sentence.
+    /// Returns a sentence that names the bottleneck.
     pub fn verdict(&self) -> String {
         match self.bound() {
             None => "No lane has run.".to_owned(),
@@ -357,7 +357,7 @@ impl Summary {
         }
     }
 
-    /// With the lanes in the order of `names`, and those that it does not have after them.
+    /// Sorts the lanes into the order of `names`, those not named last.
     pub fn in_order(mut self, names: &[&str]) -> Self {
         let place = |lane: &LaneUse| names.iter().position(|name| *name == lane.name);
         self.lanes

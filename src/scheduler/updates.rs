@@ -80,7 +80,7 @@ pub struct LabelUpdates<E: Engine + Clone + 'static> {
     reference: Option<Arc<Matrix>>,
     /// Updates that were started.
     started: u64,
-    /// Whether labels have been handed over.
+    /// Set once labels have been handed over.
     any: bool,
     /// Updates whose labels have not been handed over, oldest first.
     pending: VecDeque<Pending>,
@@ -172,7 +172,8 @@ impl<E: Engine + Clone + 'static> LabelUpdates<E> {
         Ok(())
     }
 
-    /// As [`start`](Self::start), in the calling thread: it returns when the labels are there.
+    /// Computes an update as [`start`](Self::start) does, but in the calling thread: it returns when the labels are
+    /// there.
     ///
     /// # Errors
     /// Those of the iterators and of the solve.
@@ -288,7 +289,7 @@ enum Pending {
 }
 
 impl Pending {
-    /// Whether the labels could be computed, if that is known by now.
+    /// Returns the error of the update, if it is known by now to have failed.
     fn check(&mut self) -> Result<()> {
         if let Self::Lane(lane) = self
             && let Some(made) = lane.ready()
@@ -310,7 +311,7 @@ impl Pending {
     }
 }
 
-/// What one update has of its own.
+/// State of one update.
 struct Update {
     number: u64,
     ridge: f64,
@@ -318,12 +319,12 @@ struct Update {
     scheduler: Scheduler,
 }
 
-/// What all updates share.
+/// State that all updates share.
 struct Heads<E> {
     engine: E,
-    /// w_p, (D+1)×C.
+    /// w_p, the trained head, (D+1)×C.
     trained: Matrix,
-    /// w_init, (D+1)×C.
+    /// w_init, the head before training, (D+1)×C.
     initial: Matrix,
 }
 

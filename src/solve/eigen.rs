@@ -44,8 +44,8 @@ impl Eigen {
         Ok(Self { values, vectors })
     }
 
-    /// How many eigenvalues stand clear of rounding: above (n + roundings)·eps·s₁, where the entries of the matrix have
-    /// been through `roundings` roundings.
+    /// Returns how many eigenvalues stand clear of rounding: above (n + roundings)·eps·s₁, where the entries of the
+    /// matrix have been through `roundings` roundings.
     pub fn rank(&self, roundings: f64) -> usize {
         let largest = self.values.first().copied().unwrap_or(0.0);
         let units = self.values.len() as f64 + roundings;

@@ -9,16 +9,16 @@ use crate::engine::{Engine, Matrix, Sums};
 use crate::error::Result;
 use crate::gram::{DualGram, Gram};
 
-/// Fitted weights and how the solve went.
+/// Fitted weights, with a record of the solve.
 #[derive(Clone, Debug)]
 pub struct Fit {
     /// D×C, the bias as last row where there is one.
     pub weights: Matrix,
-    /// Of the solve.
+    /// Record of the solve.
     pub info: Info,
 }
 
-/// The fit of all rows in `gram` to its targets, nearest to `start`.
+/// Fits all rows in `gram` to their targets, nearest to `start`.
 ///
 /// # Errors
 /// As [`Solver::new`].
@@ -39,7 +39,7 @@ pub fn gram_solver<'e, E: Engine>(engine: &'e E, gram: &Gram, ridge: f64) -> Res
     Solver::new(engine, gram.system().clone(), params)
 }
 
-/// The same with a solver at hand, made by [`gram_solver`].
+/// Fits as [`fit`] does, with a solver that [`gram_solver`] made.
 pub fn fit_with<E: Engine>(solver: &Solver<'_, E>, gram: &Gram, start: &Matrix) -> Result<Fit> {
     match gram {
         Gram::Primal(sums) => primal_fit(solver, sums, start),
@@ -47,7 +47,7 @@ pub fn fit_with<E: Engine>(solver: &Solver<'_, E>, gram: &Gram, start: &Matrix) 
     }
 }
 
-/// (G + λI)⁻¹(ZᵀY + λw₀), with `solver` made from G.
+/// Returns (G + λI)⁻¹(ZᵀY + λw₀), with `solver` made from G.
 ///
 /// Directions that the solver had to drop keep w₀: no row pulls them anywhere.
 fn primal_fit<E: Engine>(solver: &Solver<'_, E>, sums: &Sums, start: &Matrix) -> Result<Fit> {

@@ -8,17 +8,17 @@ use super::Eigen;
 use crate::engine::{Engine, Matrix};
 use crate::error::{Error, Result};
 
-/// How to solve.
+/// Parameters of a solve.
 #[derive(Clone, Copy, Debug)]
 pub struct Params {
     /// λ ≥ 0, added to the diagonal.
     pub ridge: f64,
-    /// One step of iterative refinement.
+    /// Makes one step of iterative refinement.
     pub refine: bool,
     /// Fall back to the eigendecomposition where Cholesky fails.
     pub fallback: bool,
-    /// How many roundings the entries of the matrix have been through, relative to its diagonal. Directions whose
-    /// share is within as many units of rounding (and one for each row of the matrix) of zero count as absent.
+    /// Roundings that the entries of the matrix have been through, relative to its diagonal. Directions whose share is
+    /// within as many units of rounding (and one for each row of the matrix) of zero count as absent.
     pub roundings: f64,
 }
 
@@ -34,7 +34,7 @@ impl Params {
     }
 }
 
-/// Which factorisation was used.
+/// The factorisation that was used.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Method {
     /// Cholesky, with its smallest and largest pivot; all lie in (0, 1] after equilibration.
@@ -48,30 +48,30 @@ pub enum Method {
     Eigen {
         /// The pivot at which Cholesky failed.
         pivot: usize,
-        /// Directions kept.
+        /// Number of directions kept.
         rank: usize,
     },
 }
 
-/// How a solve went.
+/// Record of a solve: factorisation, conditioning and residuals.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Info {
     /// Order of the system.
     pub order: usize,
-    /// λ.
+    /// λ, the ridge on the diagonal.
     pub ridge: f64,
     /// ‖A‖∞, the largest absolute row sum: at least ‖A‖₂, and at most √n of it.
     pub norm: f64,
-    /// The factorisation.
+    /// The factorisation that was used.
     pub method: Method,
     /// ‖B − (A + λI)X‖ / ‖B‖ before the refinement step, over the directions kept.
     pub residual_before: f64,
-    /// The same after it.
+    /// ‖B − (A + λI)X‖ / ‖B‖ after the refinement step.
     pub residual_after: f64,
 }
 
 impl Info {
-    /// ‖A‖/λ, or nothing without a ridge.
+    /// Returns ‖A‖/λ, or `None` without a ridge.
     pub fn ridge_ratio(&self) -> Option<f64> {
         (self.ridge > 0.0).then(|| self.norm / self.ridge)
     }
@@ -90,7 +90,7 @@ pub struct Solver<'e, E: Engine> {
 enum Factorisation<F> {
     Cholesky(F),
     Eigen {
-        /// Of S(A + λI)S.
+        /// Eigendecomposition of S(A + λI)S.
         eigen: Eigen,
         pivot: usize,
         rank: usize,
@@ -172,7 +172,7 @@ impl<'e, E: Engine> Solver<'e, E> {
         self.engine
     }
 
-    /// λ.
+    /// Returns λ, the ridge on the diagonal.
     pub fn ridge(&self) -> f64 {
         self.params.ridge
     }
@@ -201,7 +201,7 @@ impl<'e, E: Engine> Solver<'e, E> {
         Ok((x, info))
     }
 
-    /// What is known before any right-hand side.
+    /// Returns the record as it is before any right-hand side.
     pub fn info(&self) -> Info {
         let method = match &self.factorisation {
             Factorisation::Cholesky(factor) => {
@@ -345,7 +345,7 @@ impl<'e, E: Engine> Solver<'e, E> {
         })
     }
 
-    /// S V.
+    /// Returns S V, the rows scaled.
     fn scaled(&self, v: &Matrix) -> Matrix {
         let mut out = v.clone();
         for (i, s) in self.scale.iter().enumerate() {

@@ -19,24 +19,24 @@ use crate::features::{Batches, Feed, Order};
 use crate::progress::Progress;
 use crate::seeds::{Purpose, nth};
 
-/// Hears how far a session is and sees it after every epoch.
+/// Observes the progress of a session, and sees it after every epoch.
 pub trait Watch<N: FeatureNet = Network> {
-    /// So many rows of all that the run will see are behind it. Returning false asks the run to stop.
+    /// Reports that `done` of the `total` rows of the run have been trained on. Returning false stops the run.
     fn rows(&mut self, _done: u64, _total: u64) -> bool {
         true
     }
 
-    /// So much of other work, such as extracting features, is done. Returning false asks the run to stop.
+    /// Reports progress of other work, such as extracting features. Returning false stops the run.
     fn other(&mut self, _phase: &str, _done: u64, _total: u64) -> bool {
         true
     }
 
-    /// A step is about to be done on these rows. An error ends the run.
+    /// Runs before a step on these rows. An error ends the run.
     fn before_step(&mut self, _rows: &[usize]) -> Result<()> {
         Ok(())
     }
 
-    /// An epoch is done. An error ends the run.
+    /// Runs after every epoch. An error ends the run.
     fn epoch(&mut self, _session: &Session<N>) -> Result<()> {
         Ok(())
     }
@@ -44,7 +44,7 @@ pub trait Watch<N: FeatureNet = Network> {
 
 impl<N: FeatureNet> Watch<N> for () {}
 
-/// Lets a [`Watch`] hear of work that is not training.
+/// Adapts a [`Watch`] to the progress of work that is not training.
 pub struct Beside<'a, N: FeatureNet = Network>(pub &'a mut dyn Watch<N>);
 
 impl<N: FeatureNet> Progress for Beside<'_, N> {
@@ -53,17 +53,17 @@ impl<N: FeatureNet> Progress for Beside<'_, N> {
     }
 }
 
-/// What a step looks at: the network to differentiate, the batch's rows and inputs, and the mode of its pass.
+/// Inputs of a loss: the network to differentiate, the batch's rows and inputs, and the mode of its pass.
 pub struct Step<'a, N: FeatureNet = Network> {
     /// The network, on the differentiating device.
     pub network: &'a N,
     /// The inputs, on the plain device.
     pub input: N::Input,
-    /// The rows that they are of.
+    /// The rows of the batch.
     pub rows: &'a [usize],
     /// The mode of the pass over the batch.
     pub mode: Mode<'a>,
-    /// Where passes are noted for the way back.
+    /// Tape that records passes for backpropagation.
     tape: &'a Tape,
 }
 
@@ -87,13 +87,13 @@ pub type Loss<'a, N = Network> = dyn FnMut(&Step<'_, N>) -> Tensor<1> + 'a;
 pub struct Session<N: FeatureNet = Network> {
     /// The network as it is now.
     pub network: N,
-    /// The state of the rule.
+    /// State of the optimiser.
     pub optimizer: Optimizer,
-    /// How it is trained.
+    /// Hyperparameters of the run.
     pub recipe: Recipe,
-    /// Of the order of rows and of crops and flips.
+    /// Seed of the order of rows and of crops and flips.
     pub seed: u64,
-    /// Epochs done.
+    /// Number of epochs done.
     pub epoch: usize,
     /// Steps of the next epoch that are done as well.
     pub step: usize,
@@ -106,7 +106,7 @@ pub struct Session<N: FeatureNet = Network> {
 }
 
 impl<N: FeatureNet> Session<N> {
-    /// Before its first step.
+    /// Starts a run, before its first step.
     pub fn new(network: N, recipe: Recipe, seed: u64) -> Self {
         Self {
             network,
@@ -121,13 +121,13 @@ impl<N: FeatureNet> Session<N> {
         }
     }
 
-    /// Whether all epochs are done.
+    /// Returns whether all epochs are done.
     pub fn is_finished(&self) -> bool {
         self.epoch >= self.recipe.epochs
     }
 
-    /// Does the rest of the current epoch, or `limit` steps of it if that is less. `loss` gives the mean loss of a
-    /// batch; `after` may change the new weights.
+    /// Trains for the rest of the current epoch, or `limit` steps of it if that is less. `loss` gives the mean loss of
+    /// a batch; `after` may change the new weights.
     pub fn advance<B: Batches<Input = N::Input>>(
         &mut self,
         feed: &Feed<B>,
@@ -258,18 +258,18 @@ impl<N: FeatureNet> Session<N> {
     }
 }
 
-/// Sees and may change the weights after a step.
+/// Hook that sees, and may change, the weights after a step.
 pub type AfterStep<'a> = dyn FnMut(&mut Optimizer, Vec<Tensor<1>>) -> Vec<Tensor<1>> + 'a;
 
 /// A loss that was differentiated.
 pub(crate) struct Differentiated<N> {
     /// The mean loss of the batch.
     pub(crate) loss: Tensor<1>,
-    /// Its gradient with respect to every parameter, in the order of [`params::weights`].
+    /// Gradient of the loss with respect to every parameter, in the order of [`params::weights`].
     pub(crate) gradients: Vec<Tensor<1>>,
     /// The network on the differentiating device.
     student: N,
-    /// What its normalisation layers saw.
+    /// Batch statistics of the normalisation layers.
     statistics: Statistics,
 }
 
@@ -304,7 +304,7 @@ pub(crate) fn differentiate<N: FeatureNet>(
     }
 }
 
-/// What the network should answer for each row: its class, or a distribution that stands in for it.
+/// Targets of the network, row by row: a class, or a distribution that stands in for it.
 #[derive(Clone, Debug)]
 pub struct RowTargets {
     classes: usize,

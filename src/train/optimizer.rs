@@ -16,7 +16,7 @@ pub struct Optimizer {
     rule: Rule,
     momentum: f64,
     weight_decay: f64,
-    /// Steps done.
+    /// Number of steps done.
     pub(crate) steps: u64,
     /// Running mean of the gradients, or the momentum.
     pub(crate) first: Vec<Tensor<1>>,
@@ -25,7 +25,7 @@ pub struct Optimizer {
 }
 
 impl Optimizer {
-    /// At rest.
+    /// Creates an optimiser before its first step, with zero momentum.
     pub fn new(recipe: &Recipe) -> Self {
         Self {
             rule: recipe.rule,

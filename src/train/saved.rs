@@ -17,10 +17,10 @@ use crate::features::host;
 const KEY: &str = "muso.session";
 const NETWORK: &str = "network.";
 
-/// What of a session is not an array.
+/// Part of a session that is not an array.
 #[derive(Serialize, Deserialize)]
 struct Place {
-    /// In hexadecimal: integers of TOML end at 2⁶³.
+    /// Seed in hexadecimal: integers of TOML end at 2⁶³.
     seed: String,
     epoch: usize,
     step: usize,

@@ -25,15 +25,15 @@ pub enum Rule {
     AdamW,
 }
 
-/// How the learning rate goes over a run.
+/// Learning-rate schedule of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Schedule {
-    /// It stays.
+    /// The learning rate stays constant.
     Constant,
     /// Half a cosine, from the learning rate to 0.
     Cosine,
-    /// It drops at given parts of the run.
+    /// The learning rate drops at given parts of the run.
     Steps {
         /// Parts of the run in (0, 1), ascending.
         at: Vec<f64>,
@@ -48,25 +48,25 @@ pub enum Schedule {
 pub struct Recipe {
     /// Passes over the rows.
     pub epochs: usize,
-    /// Rows a step.
+    /// Rows per step.
     pub batch: usize,
-    /// The rule.
+    /// Update rule of the optimiser.
     pub rule: Rule,
     /// The highest learning rate.
     pub learning_rate: f64,
-    /// Of [`Rule::Sgd`].
+    /// Momentum of [`Rule::Sgd`].
     pub momentum: f64,
     /// Multiple of the weights that every step takes away.
     pub weight_decay: f64,
     /// Epochs over which the learning rate rises from 0.
     pub warmup: f64,
-    /// What it does afterwards.
+    /// Schedule after the warm-up.
     pub schedule: Schedule,
     /// Random crops and flips.
     pub augment: Option<Augment>,
 }
 
-/// What suits a small network on a few thousand images.
+/// Recipe for a small network on a few thousand images.
 impl Default for Recipe {
     fn default() -> Self {
         Self {

@@ -23,21 +23,21 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::engine::Matrix;
 
-/// How to run.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct SgdParams {
-    /// Epochs at most.
+    /// Maximal number of epochs.
     pub max_epochs: usize,
     /// Stop when ‖Zw − y‖ is below this at the end of an epoch.
     pub tolerance: f64,
     /// Step sizes are (t + 1)^−decay within an epoch.
     pub decay: f64,
-    /// Of the order in which samples are taken, drawn anew each epoch.
+    /// Seed of the order in which samples are taken, drawn anew each epoch.
     pub seed: u64,
 }
 
 impl SgdParams {
-    /// The paper's settings.
+    /// Returns the settings of the paper.
     pub fn paper(seed: u64) -> Self {
         Self {
             max_epochs: 1_500,
@@ -51,38 +51,38 @@ impl SgdParams {
 /// The state at the end of an epoch.
 #[derive(Clone, Copy, Debug)]
 pub struct Epoch<'a> {
-    /// Epochs done.
+    /// Number of epochs done.
     pub number: usize,
     /// a, with w = w₀ + Zᵀa.
     pub coefficients: &'a [f64],
-    /// ‖Zw − y‖.
+    /// ‖Zw − y‖, the residual norm.
     pub residual: f64,
 }
 
 /// Watches a run and may end it.
 pub trait Observer {
-    /// After every step, with z_iᵀw of every sample.
+    /// Runs after every step, with z_iᵀw of every sample.
     fn step(&mut self, _predictions: &[f64]) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }
 
-    /// After every epoch.
+    /// Runs after every epoch, with the state at its end.
     fn epoch(&mut self, _epoch: Epoch<'_>) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }
 }
 
-/// Watches nothing.
+/// Observes nothing, and never stops a run.
 impl Observer for () {}
 
-/// Where it ended.
+/// State at the end of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// a, with w = w₀ + Zᵀa.
     pub coefficients: Vec<f64>,
     /// Steps done; an epoch has one a sample.
     pub steps: usize,
-    /// ‖Zw − y‖.
+    /// ‖Zw − y‖, the residual norm.
     pub residual: f64,
 }
 

@@ -228,23 +228,25 @@ pub(crate) fn check_products(engine: &impl Engine, sizes: &[usize], rows: &[usiz
 fn random_features_and_row_norms_match_the_definition() {
     let rows = edges(&[BLOCKS.panel, BLOCKS.task]);
     for engine in [engine(), engine().portable()] {
-        check_waves(&engine, &sizes(), &rows);
-        check_squares(&engine, &sizes(), &rows);
+        check_fourier_features(&engine, &sizes(), &rows);
+        check_row_norms(&engine, &sizes(), &rows);
     }
     let bare = Bare(engine());
-    check_waves(&bare, &edges(&[BLOCKS.panel]), &rows);
-    check_squares(&bare, &edges(&[BLOCKS.panel]), &rows);
+    check_fourier_features(&bare, &edges(&[BLOCKS.panel]), &rows);
+    check_row_norms(&bare, &edges(&[BLOCKS.panel]), &rows);
     // More rows than are projected at a time.
-    check_squares(&bare, &[3], &edges(&[4096]));
+    check_row_norms(&bare, &[3], &edges(&[4096]));
 }
 
 /// Random Fourier features [cos(Z Ω) sin(Z Ω)]·scale.
-pub(crate) fn check_waves(engine: &impl Engine, sizes: &[usize], rows: &[usize]) {
+pub(crate) fn check_fourier_features(engine: &impl Engine, sizes: &[usize], rows: &[usize]) {
     for (case, &d) in sizes.iter().enumerate() {
         for &n in rows {
             let m = sizes[(case * 5 + n) % sizes.len()];
             let (z, frequencies, scale) = (gaussian(n, d, case as u64), gaussian(d, m, 3), 0.7);
-            let found = engine.waves(z.as_rows(), &frequencies, scale).unwrap();
+            let found = engine
+                .fourier_features(z.as_rows(), &frequencies, scale)
+                .unwrap();
             assert_eq!((found.rows(), found.cols()), (n, 2 * m));
             let (phases, off) = product(&z, &frequencies);
             for i in 0..n {
@@ -262,7 +264,7 @@ pub(crate) fn check_waves(engine: &impl Engine, sizes: &[usize], rows: &[usize])
     }
     let z = gaussian(4, 6, 1);
     for height in [5, 7] {
-        let refused = engine.waves(z.as_rows(), &gaussian(height, 2, 2), 1.0);
+        let refused = engine.fourier_features(z.as_rows(), &gaussian(height, 2, 2), 1.0);
         assert!(
             matches!(refused, Err(Error::Shape { .. })),
             "{height} rows of frequencies"
@@ -271,12 +273,12 @@ pub(crate) fn check_waves(engine: &impl Engine, sizes: &[usize], rows: &[usize])
 }
 
 /// Squared norms of the rows of Z W.
-pub(crate) fn check_squares(engine: &impl Engine, sizes: &[usize], rows: &[usize]) {
+pub(crate) fn check_row_norms(engine: &impl Engine, sizes: &[usize], rows: &[usize]) {
     for (case, &d) in sizes.iter().enumerate() {
         for &n in rows {
             let c = sizes[(case * 5 + n) % sizes.len()];
             let (z, w) = (gaussian(n, d, case as u64), gaussian(d, c, 3));
-            let found = engine.squares(z.as_rows(), &w).unwrap();
+            let found = engine.row_norms_squared(z.as_rows(), &w).unwrap();
             assert_eq!(found.len(), n);
             let (products, off) = product(&z, &w);
             for (i, found) in found.iter().enumerate() {
@@ -293,7 +295,7 @@ pub(crate) fn check_squares(engine: &impl Engine, sizes: &[usize], rows: &[usize
     }
     let z = gaussian(4, 6, 1);
     for height in [5, 7] {
-        let refused = engine.squares(z.as_rows(), &gaussian(height, 2, 2));
+        let refused = engine.row_norms_squared(z.as_rows(), &gaussian(height, 2, 2));
         assert!(
             matches!(refused, Err(Error::Shape { .. })),
             "{height} rows of weights"
@@ -456,8 +458,8 @@ pub(crate) fn everything<E: Engine>(
     let back = engine.pull_back(rows, &out, true).unwrap();
     let classes = engine.project_argmax(rows, &w).unwrap();
     let frequencies = gaussian(d, c, 3);
-    let features = engine.waves(rows, &frequencies, 0.5).unwrap();
-    let norms = engine.squares(rows, &frequencies).unwrap();
+    let features = engine.fourier_features(rows, &frequencies, 0.5).unwrap();
+    let norms = engine.row_norms_squared(rows, &frequencies).unwrap();
     let pivots = engine.pivots(&factor);
     (
         (sums, w, diagonal, pivots),

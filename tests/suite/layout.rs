@@ -1,6 +1,8 @@
 //! The order of the stages, as the code has it: a stage imports earlier stages, the engine and the errors only.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use crate::support::sources;
 
 /// In flow order. What is not listed is no stage: `pipeline` and `cli` may know all of them.
 const STAGES: [&str; 10] = [
@@ -19,17 +21,6 @@ const COMMON: [&str; 9] = [
     "Result",
     "VERSION",
 ];
-
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            sources(&path, found);
-        } else if path.extension().is_some_and(|e| e == "rs") {
-            found.push(path);
-        }
-    }
-}
 
 /// The first names after `crate::` in a text, also inside `crate::{a, b::c}`; comments do not count.
 fn imported(text: &str) -> Vec<String> {
@@ -80,8 +71,7 @@ fn stages_import_only_earlier_stages() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut checked = 0;
     for (place, stage) in STAGES.iter().enumerate() {
-        let mut files = Vec::new();
-        sources(&root.join(stage), &mut files);
+        let files = sources(&root.join(stage));
         assert!(!files.is_empty(), "stage {stage} has no source");
         for file in files {
             for name in imported(&std::fs::read_to_string(&file).unwrap()) {
@@ -101,8 +91,7 @@ fn stages_import_only_earlier_stages() {
         ("engine", &["engine", "error", "gpu", "matrix"][..]),
         ("gpu", &["error", "gpu", "matrix"]),
     ] {
-        let mut files = Vec::new();
-        sources(&root.join(room), &mut files);
+        let files = sources(&root.join(room));
         for file in files {
             for name in imported(&std::fs::read_to_string(&file).unwrap()) {
                 assert!(known.contains(&name.as_str()), "{}: {name}", file.display());
@@ -117,8 +106,7 @@ fn stages_import_only_earlier_stages() {
 fn lanes_know_no_stage_and_label_updates_stand_above_the_labels() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let labels = STAGES.iter().position(|s| *s == "labels").unwrap();
-    let mut files = Vec::new();
-    sources(&root.join("scheduler"), &mut files);
+    let files = sources(&root.join("scheduler"));
     for file in files {
         let above = file.ends_with("updates.rs");
         for name in imported(&std::fs::read_to_string(&file).unwrap()) {
@@ -128,8 +116,7 @@ fn lanes_know_no_stage_and_label_updates_stand_above_the_labels() {
         }
     }
     for stage in &STAGES[..=labels] {
-        let mut files = Vec::new();
-        sources(&root.join(stage), &mut files);
+        let files = sources(&root.join(stage));
         for file in files {
             let text = std::fs::read_to_string(&file).unwrap();
             assert!(!text.contains("LabelUpdates"), "{}", file.display());

@@ -1,6 +1,6 @@
 //! What several test modules share: seeded matrices and plain f64 references that owe nothing to the engine.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use muso::engine::{CpuEngine, Matrix};
 use muso::progress::Progress;
@@ -98,5 +98,19 @@ pub(crate) fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
         })
         .collect();
     found.sort();
+    found
+}
+
+/// The Rust sources under a folder.
+pub(crate) fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            found.push(path);
+        }
+    }
     found
 }

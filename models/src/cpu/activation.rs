@@ -55,7 +55,7 @@ impl Activation {
         }
     }
 
-    /// Height and width.
+    /// Returns height and width.
     pub(crate) fn size(&self) -> [usize; 2] {
         [self.height, self.width]
     }

@@ -24,7 +24,7 @@ pub(crate) struct Shape {
     pub(crate) weight: [usize; 4],
     pub(crate) stride: usize,
     pub(crate) padding: usize,
-    /// Whether the parameter is a linear layer's, [in, out].
+    /// Set if the parameter is a linear layer's, [in, out].
     pub(crate) linear: bool,
 }
 
@@ -60,7 +60,7 @@ impl Shape {
         }
     }
 
-    /// Packs the parameter.
+    /// Packs the parameter for the micro-kernel.
     pub(crate) fn pack(&self, weight: &[f32], bias: Option<Vec<f32>>) -> Packed {
         let at = |o, c, row, col| weight[self.index(o, c, row, col)];
         Packed::pack(self.weight, at, bias, self.stride, self.padding)

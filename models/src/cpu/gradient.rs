@@ -22,9 +22,9 @@ const SHARED: usize = 1 << 18;
 /// Blocks of output channels in a task of the latter kind.
 const TOGETHER: usize = 4;
 
-/// How the gradient of a convolution's output reaches its input.
+/// Backpropagation from a convolution's output to its input.
 pub(super) struct InputGradient {
-    /// One convolution for each place of an input pixel relative to the stride.
+    /// Convolutions, one for each place of an input pixel relative to the stride.
     phases: Vec<Phase>,
 }
 
@@ -179,12 +179,12 @@ struct Outer<'a> {
     conv: &'a Shape,
     input: &'a Activation,
     gradient: &'a Activation,
-    /// From one pixel to the next, in the input and in the gradient.
+    /// Strides from one pixel to the next, in the input and in the gradient.
     steps: [usize; 2],
     lines: &'a [Line],
-    /// First output channel.
+    /// Index of the first output channel.
     first: usize,
-    /// [block][row][column · channel][16].
+    /// Sums as [block][row][column · channel][16].
     sums: &'a mut [f32],
 }
 

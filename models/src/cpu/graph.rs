@@ -55,7 +55,7 @@ impl Shortcut {
 pub(crate) enum Node<L> {
     /// A layer with its shortcut and ReLU.
     Unit(Unit<L>),
-    /// Max pooling.
+    /// Max pooling over windows.
     MaxPool {
         input: Value,
         output: Value,
@@ -110,7 +110,7 @@ impl<L> Node<L> {
 #[derive(Clone, Debug)]
 pub(crate) struct Graph<L> {
     pub(crate) nodes: Vec<Node<L>>,
-    /// How many activations there are.
+    /// Number of activations.
     pub(crate) values: usize,
     /// Zeros that the first convolution needs around the images.
     pub(crate) border: usize,

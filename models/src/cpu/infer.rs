@@ -50,9 +50,9 @@ const TASK: usize = 1 << 16;
 #[derive(Clone, Debug)]
 pub struct Folded {
     network: Network,
-    /// For burn, in the order of the layers.
+    /// Folded convolutions for burn, in the order of the layers.
     folded: Vec<Conv>,
-    /// For the processor; only there.
+    /// Graph for the processor; `None` on other devices.
     graph: Option<Graph<Packed>>,
     isa: Isa,
 }

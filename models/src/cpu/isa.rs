@@ -10,18 +10,18 @@ use super::tile::{Kernel, PortableKernel};
 pub(crate) trait Work {
     /// The result of the work.
     type Output;
-    /// Does the work with the micro-kernels of one instruction set. Implementations are `#[inline(always)]`, so that all
-    /// of their code is compiled for it.
+    /// Runs the work with the micro-kernels of one instruction set. Implementations are `#[inline(always)]`, so that
+    /// all of their code is compiled for it.
     fn run<K: Kernel>(self, kernel: K) -> Self::Output;
 }
 
 /// The instruction set in use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Isa {
-    /// AVX2 and FMA.
+    /// AVX2 with fused multiply-add (FMA).
     #[cfg(target_arch = "x86_64")]
     Avx2(pulp::x86::V3),
-    /// Whatever the compiler makes of plain code; fast where the target has fused multiply-add by default (aarch64).
+    /// Portable code as the compiler vectorises it; fast where the target has fused multiply-add by default (aarch64).
     Portable,
 }
 

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use super::activation::Activation;
 use crate::norm::EPSILON;
 
-/// Of the pixels of an image, each channel's mean and its sum of squares around it.
+/// Mean of each channel over the pixels of an image, and the sum of squares around it.
 pub(super) type Moments = [Vec<f32>; 2];
 
 /// Returns the moments of an image, which may be a part of an activation of this shape.
@@ -54,12 +54,12 @@ pub(super) fn batch_moments(images: &[Moments], pixels: usize) -> [Vec<f32>; 2] 
     [mean, variance].map(|values| values.into_iter().map(|value| value as f32).collect())
 }
 
-/// What every channel is normalised with: (y − mean)·scale.
+/// Normalisation of every channel: (y − mean)·scale.
 #[derive(Debug)]
 pub(super) struct Scaling {
-    /// μ.
+    /// μ, the mean.
     mean: Vec<f32>,
-    /// 1/√(σ² + ε).
+    /// 1/√(σ² + ε), the inverse deviation.
     scale: Vec<f32>,
 }
 
@@ -90,7 +90,7 @@ impl Scaling {
     }
 }
 
-/// What a pass normalised.
+/// Record of a normalisation for backpropagation.
 #[derive(Debug)]
 pub(super) struct Normalised {
     /// The convolution's output, without border.

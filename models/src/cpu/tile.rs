@@ -12,7 +12,7 @@ pub(crate) const BLOCK: usize = 16;
 /// The sums of a tile.
 pub(crate) type Tile = [[f32; BLOCK]; PIXELS];
 
-/// What an output pixel sees of the input: `rows` runs of `run` values, `row_stride` apart.
+/// Receptive field of an output pixel: `rows` runs of `run` values, `row_stride` apart.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     pub(crate) rows: usize,

@@ -199,7 +199,7 @@ struct Record {
     /// The trainable parameters below the head.
     parameters: Vec<Vec<f32>>,
     activations: Vec<Activation>,
-    /// By number of the normalisation.
+    /// Records by number of the normalisation.
     normalised: Vec<Option<Normalised>>,
     training: bool,
     isa: Isa,

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{Error, Result};
 
-/// How many of the eligible rows to forget. A bare number is a [`Fraction`](Self::Fraction).
+/// Amount of the eligible rows to forget. A bare number is a [`Fraction`](Self::Fraction).
 ///
 /// ```
 /// use muso::data::Amount;

@@ -36,7 +36,7 @@ pub(in crate::data) use amount::below;
 pub use list::{RowList, parse_ids};
 pub use split::{ForgetClass, Labelled, Labels, Selection, Split, TestRows};
 
-/// Which rows are to be forgotten.
+/// Names the rows to forget.
 ///
 /// ```
 /// use muso::data::{Amount, Forget};

@@ -18,7 +18,7 @@ pub struct Labels<'a> {
     pub names: Option<&'a ClassNames>,
 }
 
-/// What a [`Forget`] is held against: the labels of a data set, and the finer ones of a set such as CIFAR-20.
+/// Labels of a data set that a [`Forget`] is resolved against, and the finer ones of a set such as CIFAR-20.
 #[derive(Clone, Copy, Debug)]
 pub struct Labelled<'a> {
     /// The labels that a model is trained on.
@@ -30,9 +30,9 @@ pub struct Labelled<'a> {
 /// A class to forget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForgetClass {
-    /// One of the classes that the labels count.
+    /// A class that the labels count.
     Coarse(i64),
-    /// One of the finer classes.
+    /// A class of the finer labels.
     Fine(i64),
 }
 
@@ -159,7 +159,7 @@ fn rows_of(labels: &[i64], class: i64) -> impl Iterator<Item = usize> + '_ {
     (0..labels.len()).filter(move |&row| labels[row] == class)
 }
 
-/// Which test rows a [`Split`] lists.
+/// Test rows that a [`Split`] lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TestRows {
     /// Lists every test row.
@@ -179,7 +179,7 @@ pub struct Split {
     pub test: Vec<usize>,
 }
 
-/// What a [`Forget`] means among the labels of one data set: its rows, at least one and not all of them.
+/// Rows that a [`Forget`] selects among the labels of one data set: at least one, and not all of them.
 #[derive(Clone, Debug)]
 pub struct Selection<'a> {
     among: Labelled<'a>,
@@ -286,7 +286,7 @@ impl Forget {
     }
 }
 
-/// Forgets whole classes.
+/// Selects all rows of some classes.
 fn whole<'a>(among: &Labelled<'a>, classes: Vec<ForgetClass>) -> Result<Selection<'a>> {
     let fine = |class: &ForgetClass| matches!(class, ForgetClass::Fine(_));
     let scenario = if classes.iter().any(fine) {
@@ -362,7 +362,7 @@ fn checked<'a>(
     })
 }
 
-/// How errors name a scenario.
+/// Returns the name of a scenario in errors.
 fn subject(scenario: &str) -> String {
     format!("scenario {scenario}")
 }

@@ -36,7 +36,7 @@ struct Rows<const N: usize> {
     pixels: Vec<u8>,
 }
 
-/// What a byte of label says, and how many classes it counts.
+/// Meaning of a label byte, and the number of its classes.
 type LabelKind = (&'static str, usize);
 
 const LABEL: [LabelKind; 1] = [("label", 10)];

@@ -12,10 +12,10 @@ use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 use crate::data::shown;
 use crate::{Error, Result};
 
-/// What to do with an image of another size than the set's.
+/// Handling of an image whose size is not the set's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fit {
-    /// Refuse it.
+    /// Refuses the image.
     Exact,
     /// Scale it with a triangle filter until it just covers the size, and cut what juts out on both sides alike.
     Cover,
@@ -23,7 +23,7 @@ pub(super) enum Fit {
 
 /// Beyond this a photograph is scaled down before anyone trains on it; a header that says more is taken for a lie.
 const LONGEST_SIDE: u32 = 16_384;
-/// What a decoder may allocate besides the file.
+/// Memory that a decoder may allocate besides the file.
 const MOST_MEMORY: u64 = 1 << 30;
 /// Deflate expands at most 1032 times. A JPEG has at least one bit for each 8×8 block of each component, which is
 /// some 1400 times at the coarsest sampling. A header that asks for more than this is not backed by its file.

@@ -48,7 +48,7 @@ pub(super) fn class_names(path: &Path, published: &[&str]) -> Result<ClassNames>
     Ok(ClassNames::new(names))
 }
 
-/// What a folder holds, sorted by name, without hidden entries.
+/// Lists a folder, sorted by name, without hidden entries.
 pub(super) fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     let fault = |e| Error::io(folder, "list the folder", e);
     let mut found = Vec::new();

@@ -34,7 +34,7 @@ use crate::{Error, Result, seeds};
 pub struct Batch {
     /// The rows of the set that the images are.
     pub rows: Vec<usize>,
-    /// Their labels.
+    /// Labels of the images.
     pub labels: Vec<i64>,
     /// Their normalised pixels, image by image, each channel by channel and row by row.
     pub images: Vec<f32>,
@@ -42,7 +42,7 @@ pub struct Batch {
     pub shape: [usize; 4],
 }
 
-/// What lies beyond the border of an image that is shifted.
+/// Fill beyond the border of an image that is shifted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PadWith {
@@ -59,7 +59,7 @@ pub enum PadWith {
 pub struct Augment {
     /// The image is shifted by up to this many pixels, up or down and left or right.
     pub padding: usize,
-    /// What comes in at the border.
+    /// Fill at the border.
     pub pad_with: PadWith,
     /// Every other image, by chance, is mirrored left to right.
     pub flip: bool,
@@ -75,16 +75,16 @@ impl Default for Augment {
     }
 }
 
-/// How a [`Loader`] makes its batches.
+/// Options of a [`Loader`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoaderOptions {
     /// Images in a batch, at least 1.
     pub batch: usize,
-    /// How pixels become numbers.
+    /// Maps pixels to numbers.
     pub normalisation: Normalisation,
     /// Random changes to the images, if any.
     pub augment: Option<Augment>,
-    /// What the random changes are drawn from. Each epoch needs its own.
+    /// Seed of the random changes. Each epoch needs its own.
     pub seed: u64,
     /// Leave out a last batch that is not full.
     pub drop_last: bool,
@@ -121,7 +121,7 @@ impl Loader {
         Ok(Self { worker, batches })
     }
 
-    /// How many batches there are from the start.
+    /// Returns the number of batches that the loader makes in all.
     pub fn batches(&self) -> usize {
         self.batches
     }
@@ -135,7 +135,7 @@ impl Iterator for Loader {
     }
 }
 
-/// Where an augmented image is taken from: its offset in the padded image, and whether it is mirrored.
+/// Window of the padded image that an augmented image is taken from: its offset, and whether it is mirrored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Window {
     top: usize,
@@ -153,10 +153,10 @@ struct Worker {
     drop_last: bool,
     tables: Vec<[f32; 256]>,
     augment: Option<Augment>,
-    /// What the border of each channel is filled with.
+    /// Fill of the border, by channel.
     border: Vec<f32>,
     rng: ChaCha8Rng,
-    /// A decoded image.
+    /// Scratch buffer for a decoded image.
     scratch: Vec<u8>,
 }
 

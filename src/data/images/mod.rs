@@ -69,7 +69,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// Every kind of image set.
     pub const ALL: [Self; 7] = [
         Self::Fashion,
         Self::Mnist,
@@ -80,7 +80,7 @@ impl Kind {
         Self::Folder,
     ];
 
-    /// Its name, as it is written and parsed.
+    /// Returns the name, as it is written and parsed.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fashion => "fashion",
@@ -122,13 +122,13 @@ impl FromStr for Kind {
 /// An image set: what to train on, what to test on, and how to scale the pixels.
 #[derive(Clone, Debug)]
 pub struct Dataset {
-    /// What it is called: the name of its [`Kind`].
+    /// Name of the set's [`Kind`].
     pub name: String,
     /// The images to train on.
     pub train: ImageSet,
     /// The images to test on, of the same shape and classes.
     pub test: ImageSet,
-    /// How pixels become numbers. A network that was trained elsewhere may need another.
+    /// Maps pixels to numbers. A network that was trained elsewhere may need another.
     pub normalisation: Normalisation,
 }
 

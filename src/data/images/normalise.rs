@@ -79,7 +79,7 @@ impl Normalisation {
         }
     }
 
-    /// What each byte becomes, a table for each channel.
+    /// Returns lookup tables from bytes to normalised values, one per channel.
     ///
     /// # Errors
     /// If there is not one mean and one standard deviation for each channel, or if they are not usable numbers.

@@ -130,7 +130,7 @@ impl ImageSet {
         })
     }
 
-    /// The same images with a second, finer label each.
+    /// Adds a second, finer label to each image.
     ///
     /// # Errors
     /// If there is not one for each image, or if one is not a class.
@@ -151,7 +151,7 @@ impl ImageSet {
         self.shape
     }
 
-    /// How many images there are.
+    /// Returns the number of images.
     pub fn len(&self) -> usize {
         self.images.len()
     }

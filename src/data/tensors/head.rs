@@ -30,11 +30,11 @@ use crate::{Error, Result};
 pub struct Head {
     /// C×D: a row for each class.
     pub weight: Matrix,
-    /// One value for each class.
+    /// Bias of each class.
     pub bias: Option<Vec<f64>>,
-    /// How the file that it came from stores the weight.
+    /// Storage type of the weight in its file.
     pub dtype: Dtype,
-    /// What stands before `weight` and `bias` in the names of the tensors: empty, or such as `fc.`.
+    /// Prefix of `weight` and `bias` in the names of the tensors: empty, or such as `fc.`.
     pub prefix: String,
     /// Names of other tensors in that file, which are not loaded and not saved.
     pub others: Vec<String>,

@@ -132,7 +132,7 @@ fn shape_text(shape: &[u64]) -> String {
 #[derive(Debug)]
 pub struct TensorFile {
     source: Arc<Source>,
-    /// In the order of the file.
+    /// Tensors in the order of the file.
     entries: Vec<Entry>,
     named: bool,
     metadata: BTreeMap<String, String>,
@@ -255,8 +255,8 @@ impl TensorFile {
         self.source.unchanged()
     }
 
-    /// What tells this file from others wherever it lies: a digest of its length and of pieces spread evenly over it,
-    /// all of it when it is small. Two files that differ in a few values only may have the same.
+    /// Returns a fingerprint that tells this file from others wherever it lies: a digest of its length and of pieces
+    /// spread evenly over it, all of it when it is small. Two files that differ in a few values only may have the same.
     pub fn fingerprint(&self) -> Result<String> {
         const PIECES: u64 = 256;
         const PIECE: u64 = 4096;
@@ -382,12 +382,12 @@ impl MatrixReader {
         self.cols
     }
 
-    /// How the values are stored.
+    /// Returns the storage type of the values.
     pub fn dtype(&self) -> Dtype {
         self.dtype
     }
 
-    /// The file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         self.source.path()
     }
@@ -553,7 +553,7 @@ pub struct LabelReader {
 }
 
 impl LabelReader {
-    /// Number of labels.
+    /// Returns the number of labels.
     pub fn len(&self) -> u64 {
         self.len
     }
@@ -563,7 +563,7 @@ impl LabelReader {
         self.len == 0
     }
 
-    /// The file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         self.source.path()
     }

@@ -206,7 +206,7 @@ struct Described {
 pub(super) type Metadata = BTreeMap<String, String>;
 
 struct Header {
-    /// In the order of the file and with repeated names, which a map type would hide.
+    /// Tensors in the order of the file and with repeated names, which a map type would hide.
     tensors: Vec<(String, Described)>,
     metadata: Metadata,
 }
@@ -247,25 +247,25 @@ impl<'de> Deserialize<'de> for Header {
 pub enum OutTensor<'a> {
     /// Two axes, stored in the given precision.
     Matrix {
-        /// The values.
+        /// Values of the matrix.
         values: &'a Matrix,
-        /// How they are stored.
+        /// Storage type of the values.
         dtype: Dtype,
     },
-    /// One axis, stored in the given precision.
+    /// A vector, stored in the given precision.
     Vector {
-        /// The values.
+        /// Values of the vector.
         values: &'a [f64],
-        /// How they are stored.
+        /// Storage type of the values.
         dtype: Dtype,
     },
-    /// One axis of i64, for class labels and row numbers.
+    /// A vector of i64, for class labels and row numbers.
     Integers(&'a [i64]),
     /// Any number of axes, stored as f32.
     Array {
         /// The extents; their product is the number of values.
         shape: &'a [usize],
-        /// Row-major.
+        /// Values in row-major order.
         values: &'a [f32],
     },
 }
@@ -331,7 +331,7 @@ pub fn to_safetensors(tensors: &[(&str, OutTensor<'_>)]) -> Result<Vec<u8>> {
     to_safetensors_with(tensors, &BTreeMap::new())
 }
 
-/// As [`to_safetensors`], with texts beside the tensors.
+/// Writes tensors as [`to_safetensors`] does, with texts beside them.
 ///
 /// # Errors
 /// As [`to_safetensors`].
@@ -403,11 +403,11 @@ pub fn rounded(name: &str, values: &Matrix, dtype: Dtype) -> Result<Matrix> {
 /// The caller writes [`RowsWriter::header`], then all row numbers, then all values.
 #[derive(Clone, Copy, Debug)]
 pub struct RowsWriter {
-    /// How many rows there will be.
+    /// Number of rows to come.
     pub rows: usize,
     /// Values in a row.
     pub cols: usize,
-    /// How values are stored.
+    /// Storage type of the values.
     pub dtype: Dtype,
 }
 
@@ -417,7 +417,7 @@ impl RowsWriter {
     /// The name of the tensor of values.
     pub const VALUES: &'static str = "targets";
 
-    /// What the file starts with.
+    /// Returns the header that the file starts with.
     pub fn header(&self) -> Vec<u8> {
         let tensors = [
             (Self::ROWS, Element::I64, vec![self.rows]),

@@ -21,12 +21,12 @@ use std::time::SystemTime;
 
 use crate::{Error, Result};
 
-/// What must stay the same for a file to count as unchanged.
+/// Metadata that must stay the same for a file to count as unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     len: u64,
     modified: Option<SystemTime>,
-    /// Device and inode.
+    /// Device and inode numbers.
     identity: (u64, u64),
 }
 
@@ -83,7 +83,7 @@ impl Source {
         &self.path
     }
 
-    /// Bytes in the file when it was opened.
+    /// Returns the length of the file in bytes when it was opened.
     pub(super) fn len(&self) -> u64 {
         self.stamp.len
     }

@@ -12,20 +12,20 @@
 //! Where norms are so small or large that products could leave the range, nothing is taken for certain. ‖z‖ is first put at
 //! √D max|z_k|, which costs nothing beside the products; only a row that this leaves open has its norm computed.
 //!
-//! Ahead of the rows at work others are fetched into the cache: so much is computed for each that the processor by itself
-//! would not look far enough ahead.
+//! Software prefetch brings later rows into the cache: so much is computed for each row that the hardware prefetcher would
+//! not look far enough ahead.
 
 use rayon::prelude::*;
 
 use super::kernel::{DOTS, Isa, Kernel, Single, UNIT, Unit, Work};
 use crate::engine::{Matrix, Rows};
 
-/// Rows that a task handles, an even number: their f32 values stay in the second cache when there are many columns.
+/// Rows per task, an even number: their f32 values stay in the L2 cache when there are many columns.
 const CHUNK: usize = 64;
-/// How far ahead rows are fetched.
+/// Prefetch distance in bytes.
 const AHEAD_BYTES: usize = 16 << 10;
 
-/// The column of the largest entry of each row of Z W, for rows that fit f32.
+/// Returns the column of the largest entry of each row of Z W, for rows that fit f32.
 pub(super) fn screened(isa: Isa, rows: Rows<'_>, weights: &Matrix, bias: bool) -> Vec<u32> {
     let screen = Screen::new(rows.cols(), weights, bias);
     let mut classes = vec![0; rows.rows()];
@@ -44,7 +44,7 @@ pub(super) fn screened(isa: Isa, rows: Rows<'_>, weights: &Matrix, bias: bool) -
     classes
 }
 
-/// The place of the largest of a row's products, the first where several are equal.
+/// Returns the index of the largest product of a row, the first of several equal ones.
 pub(super) fn largest(products: impl IntoIterator<Item = f64>) -> u32 {
     let mut products = (0..).zip(products);
     let first = products.next().unwrap_or((0, f64::NAN));
@@ -55,7 +55,7 @@ pub(super) fn largest(products: impl IntoIterator<Item = f64>) -> u32 {
     best.0
 }
 
-/// The weights in f32, and what their products can be wrong by.
+/// Holds the weights in f32, and the error bound of their products.
 struct Screen<'a> {
     weights: &'a Matrix,
     bias: bool,
@@ -67,7 +67,7 @@ struct Screen<'a> {
     norm: f64,
     /// γ of both arithmetics.
     gamma: f64,
-    /// What numbers below the normal range may add, for a row of norm 1.
+    /// Error that subnormal numbers may add, for a row of norm 1.
     tiny: f64,
 }
 
@@ -113,7 +113,7 @@ impl<'a> Screen<'a> {
         }
     }
 
-    /// Whether the best product of a row of this norm is the best one in f64 too.
+    /// Returns whether the largest f32 product of a row of this norm is the largest in f64 too.
     fn is_certain(&self, first: f32, second: f32, norm: f64) -> bool {
         let row = (norm * norm + f64::from(u8::from(self.bias))).sqrt();
         let size = row * self.norm;
@@ -123,7 +123,7 @@ impl<'a> Screen<'a> {
     }
 }
 
-/// The best product of each row so far, the second best, and the column of the best.
+/// Holds each row's largest product so far, its second largest, and the column of the largest.
 struct Leads {
     first: [f32; CHUNK],
     second: [f32; CHUNK],
@@ -137,7 +137,7 @@ impl Leads {
         column: [0; CHUNK],
     };
 
-    /// Sees a product of every row.
+    /// Updates the leads with one product of every row.
     #[inline(always)]
     fn see(&mut self, column: u32, products: &[f32; CHUNK], bias: f32) {
         for i in 0..CHUNK {
@@ -155,14 +155,14 @@ impl Leads {
     }
 }
 
-/// What a task needs for its rows.
+/// Scratch buffers of a task.
 #[derive(Default)]
 struct Scratch {
     /// Two rows in f32, where they are not stored so.
     single: [Vec<f32>; 2],
     /// A row in f64.
     wide: Vec<f64>,
-    /// Its products.
+    /// Products of that row.
     products: Vec<f64>,
 }
 

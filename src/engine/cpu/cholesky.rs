@@ -1,4 +1,4 @@
-//! Blocked Cholesky factor A + λI = LLᵀ and the solve with it.
+//! Blocked Cholesky factor A + λI = LLᵀ (POTRF) and the triangular solves with it (TRSM).
 //!
 //! Left-looking over block columns of [`NB`]: each strip of as many rows takes what lies to the left off its block of the
 //! column, and divides that by the diagonal block, by substitution: multiplying by the inverse would cost as many digits
@@ -16,7 +16,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::kernel::{Into, Isa, Kernel, Line, PANEL, Part, STEP, Work};
-use super::turns::in_turn;
+use super::work_queue::drain;
 use crate::engine::Matrix;
 use crate::error::{Error, Result};
 
@@ -29,7 +29,7 @@ const DEPTH: usize = 8 * NB;
 /// Right-hand sides that a task takes at most.
 const SHARE: usize = 3 * PANEL;
 
-/// All of the product of two panels.
+/// Selects the whole product of two panels.
 const WHOLE: Part = Part {
     rows: 0..PANEL,
     columns: PANEL,
@@ -63,7 +63,7 @@ struct Column {
     panels: Vec<Line>,
     /// The inverse of the diagonal block, `[row panel][column]`.
     inverse: Vec<Line>,
-    /// Its transpose.
+    /// Transpose of the inverse.
     transposed: Vec<Line>,
 }
 
@@ -86,7 +86,7 @@ impl Factor {
                     size: n,
                 });
             }
-            in_turn(below.iter_mut(), |strip| {
+            drain(below.iter_mut(), |strip| {
                 isa.run(Advance {
                     system,
                     pivot,
@@ -167,7 +167,7 @@ impl Factor {
     pub(super) fn inverse_diagonal(&self, isa: Isa) -> Vec<f64> {
         let (n, padded) = (self.order, self.padded());
         let mut diagonal = vec![0.0; n];
-        in_turn(diagonal.chunks_mut(NB).enumerate(), |(block, diagonal)| {
+        drain(diagonal.chunks_mut(NB).enumerate(), |(block, diagonal)| {
             let mut x = vec![Line::ZERO; SIDE * padded];
             for j in 0..diagonal.len() {
                 x[j / PANEL * padded + block * NB + j].0[j % PANEL] = 1.0;
@@ -200,23 +200,23 @@ impl Strip {
         }
     }
 
-    /// Columns that it has.
+    /// Returns the number of columns stored.
     fn depth(&self) -> usize {
         (self.index + 1) * NB
     }
 
-    /// L at a row of the strip and a column of the matrix.
+    /// Returns L at a row of the strip and a column of the matrix.
     fn entry(&self, row: usize, column: usize) -> f64 {
         self.panels[row / PANEL * self.depth() + column].0[row % PANEL]
     }
 
-    /// Columns of a panel of its rows.
+    /// Returns some columns of a row panel.
     fn panel(&self, index: usize, columns: Range<usize>) -> &[Line] {
         &self.panels[index * self.depth()..][columns]
     }
 }
 
-/// What is factored: A + λI, reading A's lower triangle.
+/// The matrix to factor: A + λI, reading A's lower triangle.
 #[derive(Clone, Copy)]
 struct System<'a> {
     matrix: &'a Matrix,
@@ -244,8 +244,8 @@ impl System<'_> {
     }
 }
 
-/// One block of a column: A less L's part to the left of the column, divided by the diagonal block; and the strip's own
-/// diagonal block, if that is the next.
+/// Computes one block of a column: subtracts L's part to the left from A, divides by the diagonal block (TRSM), and
+/// factors the strip's own diagonal block if that comes next.
 struct Advance<'a> {
     system: System<'a>,
     pivot: &'a Strip,
@@ -287,8 +287,8 @@ impl Work for Advance<'_> {
     }
 }
 
-/// A panel of columns of some rows, divided by the transpose of a triangle: eight columns at a time, the part of those
-/// before by a product. `solved` are the columns before the panel; `triangle` has their part too.
+/// Divides a panel of columns by the transpose of a triangle (TRSM), eight columns at a time; the part of the columns
+/// before is a product. `solved` are the columns before the panel; `triangle` has their part too.
 #[inline(always)]
 fn divide<K: Kernel>(kernel: K, triangle: &[Line], solved: &[Line], columns: &mut [Line]) {
     let (before, triangle) = triangle.split_at(solved.len());
@@ -324,7 +324,7 @@ fn divide<K: Kernel>(kernel: K, triangle: &[Line], solved: &[Line], columns: &mu
     }
 }
 
-/// A diagonal block, factored panel by panel.
+/// Factors a diagonal block, panel by panel.
 struct Diagonal<'a> {
     system: System<'a>,
     strip: &'a mut Strip,
@@ -403,7 +403,7 @@ fn factor_triangle(columns: &mut [Line]) -> std::result::Result<(), (usize, f64)
     Ok(())
 }
 
-/// What the solve needs of the first of some strips' diagonal block, and of the blocks below it.
+/// Builds what the solve reads of a block column: the inverse of the diagonal block, and the blocks below it.
 struct Finish<'a> {
     strips: &'a [Strip],
 }
@@ -438,7 +438,7 @@ impl Work for Finish<'_> {
     }
 }
 
-/// A block of a panel's size.
+/// Transposes a block of [`PANEL`] rows and columns.
 #[inline(always)]
 fn transpose(from: &[Line], to: &mut [Line]) {
     for (i, from) in from[..PANEL].iter().enumerate() {
@@ -448,7 +448,7 @@ fn transpose(from: &[Line], to: &mut [Line]) {
     }
 }
 
-/// The inverse of a strip's diagonal block, row by row: `[column panel][row]`.
+/// Returns the inverse of a strip's diagonal block, row by row: `[column panel][row]`.
 #[inline(always)]
 fn invert(strip: &Strip) -> Vec<Line> {
     let first = strip.index * NB;
@@ -476,12 +476,12 @@ fn invert(strip: &Strip) -> Vec<Line> {
     inverse
 }
 
-/// X ← L⁻¹X from block `start` on, above which X is zero; then X ← L⁻ᵀX if it goes `backward` too.
+/// Computes X ← L⁻¹X from block `start` on, above which X is zero, then X ← L⁻ᵀX if `backward` is set.
 struct Solve<'a> {
     factor: &'a Factor,
     /// Right-hand sides, `[panel][k]`.
     x: &'a mut [Line],
-    /// How many.
+    /// Number of right-hand sides.
     columns: usize,
     start: usize,
     backward: bool,
@@ -519,7 +519,7 @@ impl Work for Solve<'_> {
     }
 }
 
-/// Right-hand sides on their way.
+/// Right-hand sides being solved in place.
 struct Sides<'a> {
     x: &'a mut [Line],
     padded: usize,
@@ -529,7 +529,7 @@ struct Sides<'a> {
 }
 
 impl Sides<'_> {
-    /// Block ← inverse · (block − coupling · known).
+    /// Computes block ← inverse · (block − coupling · known).
     #[inline(always)]
     fn advance<'a, K: Kernel>(
         &mut self,

@@ -1,4 +1,4 @@
-//! Sums over rows: G = ZᵀZ and ZᵀY, streamed.
+//! Sums over rows: G = ZᵀZ (SYRK) and ZᵀY (GEMM), streamed.
 //!
 //! Rows are gathered into blocks of [`BLOCK`] rows, widened and packed once, some columns a task. When
 //! [`Accumulator::capacity`] blocks are full they are folded into G: one task for each strip of rows of G, which takes the
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use rayon::prelude::*;
 
 use super::kernel::{Into, Isa, Kernel, Line, PANEL, Part, Work};
-use super::turns::in_turn;
+use super::work_queue::drain;
 use crate::engine::{Matrix, Rows, Sums, SumsSpec, Targets};
 
 /// Rows in a block: enough that adding a block's sums to G does not show, few enough that a panel stays near.
@@ -27,13 +27,12 @@ const WIDE: usize = 8;
 /// Packed rows are folded when they take about this many bytes.
 const STAGING_BYTES: usize = 4 << 20;
 
-/// Memory of blocks that are done with, for sums to come: what the system was given back costs more to have again than
-/// the rows cost to pack.
+/// Recycles the memory of packed blocks: getting pages back from the system costs more than packing the rows.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Spare(Arc<Mutex<Vec<Vec<Line>>>>);
 
 impl Spare {
-    /// Lines with anything in them.
+    /// Returns `count` lines with arbitrary contents.
     fn take(&self, count: usize) -> Vec<Line> {
         let kept = self.0.lock().ok().and_then(|mut kept| kept.pop());
         let mut lines = kept.unwrap_or_default();
@@ -41,7 +40,7 @@ impl Spare {
         lines
     }
 
-    /// Keeps no more than one accumulator needs.
+    /// Takes lines back, up to as many as one accumulator needs.
     fn give(&self, lines: Vec<Line>) {
         if let Ok(mut kept) = self.0.lock() {
             let held: usize = kept.iter().map(Vec::capacity).sum();
@@ -52,7 +51,7 @@ impl Spare {
     }
 }
 
-/// Sums in progress.
+/// Sums in progress on the processor.
 #[derive(Debug)]
 pub struct Accumulator {
     spec: SumsSpec,
@@ -70,7 +69,7 @@ pub struct Accumulator {
 #[derive(Debug, Default)]
 struct Block {
     rows: usize,
-    /// `[panel][row]`.
+    /// Packed rows, `[panel][row]`.
     panels: Vec<Line>,
     /// Targets as `[panel][row]`, when they are values.
     values: Vec<Line>,
@@ -82,7 +81,7 @@ struct Block {
 #[derive(Debug)]
 struct Strip {
     first: usize,
-    /// Its rows.
+    /// Number of rows in the strip.
     count: usize,
     /// `[column panel][row]`: the columns up to and including the diagonal.
     blocks: Vec<Line>,
@@ -102,12 +101,12 @@ impl Strip {
         }
     }
 
-    /// A row of the strip in a panel of columns.
+    /// Returns a row of the strip in a panel of columns.
     fn line(&self, row: usize, panel: usize) -> &[f64; PANEL] {
         &self.blocks[panel * STRIP + row].0
     }
 
-    /// Panels of its rows.
+    /// Returns the range of panels that hold the strip's rows.
     fn panels(&self) -> std::ops::Range<usize> {
         let first = self.first / PANEL;
         first..first + self.count.div_ceil(PANEL)
@@ -163,7 +162,7 @@ impl Accumulator {
                 }
                 block.fill(spec, rows, targets, offset..offset + to - from)
             });
-            in_turn(pieces, |piece| isa.run(piece));
+            drain(pieces, |piece| isa.run(piece));
             self.pending += take;
             done += take;
             if self.pending == self.capacity * BLOCK {
@@ -177,7 +176,7 @@ impl Accumulator {
         let blocks = &self.blocks[..self.pending.div_ceil(BLOCK)];
         let targets = self.spec.targets;
         // The longest strips first, so that no thread is left with one at the end.
-        in_turn(self.strips.iter_mut().rev(), |strip| {
+        drain(self.strips.iter_mut().rev(), |strip| {
             isa.run(FoldStrip {
                 strip,
                 blocks,
@@ -215,7 +214,7 @@ impl Accumulator {
     }
 }
 
-/// The rows of G that are a strip's from the lower triangle: its own, and the mirror image of the ones below.
+/// Writes a strip's rows of G: its own part of the lower triangle, and the mirror image of the strips below.
 fn write_rows(strips: &[Strip], strip: usize, rows: &mut [f64], order: usize) {
     let own = &strips[strip];
     for (r, row) in rows.chunks_exact_mut(order).enumerate() {
@@ -236,7 +235,7 @@ fn write_rows(strips: &[Strip], strip: usize, rows: &mut [f64], order: usize) {
 }
 
 impl Block {
-    /// Appends rows `range` of the batch: what is left to do for it is packing the pieces that are returned.
+    /// Appends rows `range` of the batch, and returns the pieces that remain to be packed.
     fn fill<'a>(
         &'a mut self,
         spec: SumsSpec,

@@ -1,4 +1,4 @@
-//! The product that nearly all dense work of the CPU engine goes through, and the choice of instruction set.
+//! The GEMM micro-kernels that nearly all dense work of the CPU engine goes through, and the instruction-set dispatch.
 //!
 //! Operands are cut into panels of [`PANEL`] columns, packed so that a step over k is one [`Line`]: `[k][24]`. There is no
 //! other format: what is a left operand here is a right one there. [`Kernel::multiply`] adds up AᵀB of two panels, a block
@@ -12,7 +12,7 @@
 //! | NEON | 4×12 | 24 sums of 2, 6 of the right operand, broadcasts of the left: of 32 |
 //! | elsewhere | | what the compiler makes of plain code |
 //!
-//! Code that is not a product (widening, substitution, waves) is plain, and is compiled for the instruction set because it
+//! Code that is not a product (widening, substitution, sine and cosine) is plain, and is compiled for the instruction set because it
 //! is part of a [`Work`].
 
 use std::ops::Range;
@@ -44,31 +44,31 @@ pub(super) const UNIT: usize = 16;
 #[repr(align(64))]
 pub(super) struct Unit(pub(super) [f32; UNIT]);
 
-/// A row in f32.
+/// A feature row in f32, cut into vector steps.
 #[derive(Clone, Copy)]
 pub(super) struct Single<'a> {
-    /// In units.
+    /// The row's whole steps.
     pub(super) units: &'a [[f32; UNIT]],
-    /// What is left of it, with zeros; used if the columns have one unit more.
+    /// The rest of the row, padded with zeros; used if the columns have one step more.
     pub(super) last: [f32; UNIT],
-    /// What will be read soon and should be fetched meanwhile.
+    /// Bytes to prefetch.
     pub(super) ahead: &'a [u8],
 }
 
-/// What is wanted of the product of two panels. More than that may be computed, and then is written too: the rows and
-/// columns of a tile that is wanted in part.
+/// Selects a part of the product of two panels. A kernel may compute and write more: whole tiles that the part covers
+/// partly.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     /// Columns of the left panel, which are rows of the block; from a multiple of [`STEP`] on.
     pub(super) rows: Range<usize>,
     /// Columns of the right panel.
     pub(super) columns: usize,
-    /// Only what is on and below the diagonal.
+    /// Restricts the part to the diagonal and below.
     pub(super) lower: bool,
 }
 
 impl Part {
-    /// The first rows and columns.
+    /// Selects the first rows and columns.
     pub(super) fn first(rows: usize, columns: usize) -> Self {
         Self {
             rows: 0..rows.min(PANEL),
@@ -77,7 +77,7 @@ impl Part {
         }
     }
 
-    /// How many columns are wanted of rows before `end`.
+    /// Returns the number of selected columns in rows before `end`.
     #[inline(always)]
     fn columns_before(&self, end: usize) -> usize {
         match self.lower {
@@ -87,22 +87,22 @@ impl Part {
     }
 }
 
-/// What becomes of the sums.
+/// How a product is stored in its block: GEMM's α and β.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Into {
-    /// They are what the block then holds.
+    /// The sums replace the block.
     Set,
-    /// They are added to the block.
+    /// The sums are added to the block.
     Add,
-    /// They are subtracted from the block.
+    /// The sums are subtracted from the block.
     Subtract,
-    /// The block's own values are what the chains begin with: the rest of a product whose first steps are there.
+    /// The sums start from the block's values: the later steps of a product whose first steps are there.
     Continue,
 }
 
-/// A way to compute products on this processor.
+/// Micro-kernels for one instruction set.
 pub(super) trait Kernel: Copy {
-    /// A part of Σ_k left[k][i]·right[k][j]; row i of the block is `out[i * stride]`.
+    /// Computes a part of Σ_k left[k][i]·right[k][j] (GEMM); row i of the block is `out[i * stride]`.
     fn multiply(
         self,
         left: &[Line],
@@ -113,47 +113,47 @@ pub(super) trait Kernel: Copy {
         stride: usize,
     );
 
-    /// The products of two rows in f32 with [`DOTS`] columns, and the largest magnitude in each row (which may pass over
-    /// NaN). The order of the sums is the processor's own.
+    /// Returns the dot products of two f32 rows with [`DOTS`] columns, and the largest magnitude in each row (which may
+    /// pass over NaN). The order of the sums is the processor's own.
     fn dots(self, rows: [Single<'_>; 2], columns: &[[Unit; DOTS]]) -> [([f32; DOTS], f32); 2];
 
-    /// `steps` rounds of independent multiply-adds, as many as it takes to keep the processor busy: returns how many
-    /// there were, and a number that depends on all of them.
+    /// Runs `steps` rounds of independent multiply-adds, enough to saturate the processor. Returns their number, and a
+    /// value that depends on all of them.
     fn saturate(self, steps: usize) -> (usize, f64);
 }
 
 /// A piece of work that is compiled once for each instruction set.
 pub(super) trait Work {
-    /// What it yields.
+    /// Result of the work.
     type Output;
-    /// Does it. Implementations are `#[inline(always)]`, so that the tile is inlined under its instruction set.
+    /// Runs the work. Implementations are `#[inline(always)]`, so that the tile is inlined under its instruction set.
     fn run<K: Kernel>(self, kernel: K) -> Self::Output;
 }
 
-/// The instruction set in use.
+/// The instruction set that the kernels use.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Isa {
     /// AVX-512 (F, BW, CD, DQ, VL).
     #[cfg(target_arch = "x86_64")]
     Avx512(pulp::x86::V4),
-    /// AVX2 and FMA.
+    /// AVX2 with fused multiply-add (FMA).
     #[cfg(target_arch = "x86_64")]
     Avx2(pulp::x86::V3),
-    /// NEON.
+    /// NEON of 64-bit ARM.
     #[cfg(target_arch = "aarch64")]
     Neon(pulp::aarch64::Neon),
-    /// Whatever the compiler makes of plain code; slow where the target has no fused multiply-add by default.
+    /// Portable code as the compiler vectorises it; slow where the target has no fused multiply-add by default.
     Portable,
 }
 
 impl Isa {
-    /// The best one that this processor has.
+    /// Returns the best instruction set of this processor.
     pub fn detect() -> Self {
         Self::all().next().unwrap_or(Self::Portable)
     }
 
-    /// Those that this processor has, the best one first.
+    /// Returns the instruction sets that this processor has, the best one first.
     pub fn all() -> impl Iterator<Item = Self> {
         #[cfg(target_arch = "x86_64")]
         let special = [
@@ -167,7 +167,7 @@ impl Isa {
         special.into_iter().flatten().chain([Self::Portable])
     }
 
-    /// Its name, as reports print it.
+    /// Returns the name that reports print.
     pub fn name(self) -> &'static str {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -180,7 +180,7 @@ impl Isa {
         }
     }
 
-    /// Runs a piece of work with it.
+    /// Runs a piece of work, compiled for this instruction set.
     pub(super) fn run<W: Work>(self, work: W) -> W::Output {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -217,7 +217,7 @@ impl<K: Kernel, W: Work> pulp::NullaryFnOnce for WithKernel<K, W> {
     }
 }
 
-/// Plain code.
+/// The portable kernel, in plain code.
 #[derive(Clone, Copy)]
 struct Plain;
 
@@ -284,10 +284,10 @@ impl Kernel for Plain {
     }
 }
 
-/// What [`Kernel::saturate`] multiplies by: its sums approach 2 and stay ordinary numbers.
+/// Factor of each step of [`Kernel::saturate`]: its sums approach 2 and stay normal numbers.
 const DECAY: f64 = 0.5;
 
-/// `R` rows by `V` vectors of a product, from column `i` of the left panel and `j` of the right one on.
+/// Computes `R` rows by `V` vectors of a product, from column `i` of the left panel and `j` of the right one on.
 #[inline(always)]
 fn tile<S: Simd, const R: usize, const V: usize>(
     simd: S,
@@ -327,7 +327,7 @@ fn tile<S: Simd, const R: usize, const V: usize>(
     }
 }
 
-/// Multiply-adds in `N` chains.
+/// Runs multiply-adds in `N` independent chains.
 #[inline(always)]
 fn saturate<S: Simd, const N: usize>(simd: S, steps: usize) -> (usize, f64) {
     let (decay, one) = (simd.splat_f64s(DECAY), simd.splat_f64s(1.0));
@@ -341,7 +341,7 @@ fn saturate<S: Simd, const N: usize>(simd: S, steps: usize) -> (usize, f64) {
     (steps * N * S::F64_LANES, total)
 }
 
-/// Sums of [`Kernel::dots`] on their way.
+/// Partial sums of [`Kernel::dots`].
 struct Dots<S: Simd> {
     sums: [[S::f32s; DOTS]; 2],
     largest: [S::f32s; 2],
@@ -363,7 +363,7 @@ impl<S: Simd> Dots<S> {
     }
 }
 
-/// [`Kernel::dots`] by vectors.
+/// Implements [`Kernel::dots`] with vectors.
 #[inline(always)]
 fn dots<S: Fetch>(
     simd: S,
@@ -401,9 +401,9 @@ fn dots<S: Fetch>(
     out
 }
 
-/// Vectors of a processor that can be told what will be read soon.
+/// Vector instructions with a software prefetch.
 trait Fetch: Simd {
-    /// Brings it into the second cache.
+    /// Prefetches the cache line of `byte` into L2.
     fn fetch(self, byte: &u8);
 }
 
@@ -427,7 +427,7 @@ impl Fetch for pulp::x86::V4 {
 
 #[cfg(target_arch = "aarch64")]
 impl Fetch for pulp::aarch64::Neon {
-    /// Left to the processor: the instruction is not to be had without unsafe code.
+    /// Does nothing: the instruction is not to be had without unsafe code.
     #[inline(always)]
     fn fetch(self, _: &u8) {}
 }

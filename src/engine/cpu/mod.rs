@@ -1,13 +1,15 @@
 //! The CPU engine.
 //!
-//! Everything is built on one product ([`kernel`]) of operands that are packed in one format, read front to back. Work is cut into tasks whose borders depend on the shapes alone, and each task
-//! adds in one fixed order, so that a result has the same bytes for any number of threads.
+//! Everything is built on one GEMM micro-kernel ([`kernel`]) of operands that are packed in one format, read front to
+//! back. Work is cut into tasks whose borders depend on the shapes alone, and each task adds in one fixed order, so that a
+//! result has the same bytes for any number of threads.
 //!
-//! - [`gram`]: sums over rows, streamed in blocks of a fixed number of rows whatever the caller's batches are;
-//! - [`cholesky`]: blocked factor that stays packed, blocked solve with inverted diagonal blocks;
-//! - [`product`]: projection, kernel matrix, pull-back; [`argmax`]: the classes alone; [`waves`]: sine and
-//!   cosine of products;
-//! - [`probe`]: what the processor could do at best.
+//! - [`gram`]: sums over rows (SYRK), streamed in blocks of a fixed number of rows whatever the caller's batches are;
+//! - [`cholesky`]: blocked factor (POTRF) that stays packed, blocked solve (TRSM) with inverted diagonal blocks;
+//! - [`product`]: projection, kernel matrix, pull-back (GEMM); [`argmax`]: the classes alone; [`sin_cos`]: sine and
+//!   cosine for random Fourier features;
+//! - [`work_queue`]: tasks of unequal size, shared among the threads;
+//! - [`probe`]: the roofline limits of the processor.
 
 mod argmax;
 mod cholesky;
@@ -15,8 +17,8 @@ mod gram;
 mod kernel;
 mod probe;
 mod product;
-mod turns;
-mod waves;
+mod sin_cos;
+mod work_queue;
 
 pub use kernel::Isa;
 pub use probe::{Peak, Probe};
@@ -44,17 +46,17 @@ pub struct Blocks {
     pub rows: usize,
 }
 
-/// The engine that needs nothing but a processor.
+/// Computes on the processor, and needs nothing else.
 #[derive(Clone, Debug)]
 pub struct CpuEngine {
-    /// None computes in the pool of whoever calls.
+    /// Thread pool of its own; `None` computes in the caller's.
     pool: Option<Arc<rayon::ThreadPool>>,
     isa: Isa,
     spare: gram::Spare,
 }
 
 impl CpuEngine {
-    /// An engine with `threads` worker threads; `None` takes one for each core.
+    /// Starts an engine with `threads` worker threads; `None` takes one for each core.
     pub fn new(threads: Option<usize>) -> Result<Self> {
         let threads = threads.unwrap_or(0);
         let pool = rayon::ThreadPoolBuilder::new()
@@ -72,8 +74,8 @@ impl CpuEngine {
         })
     }
 
-    /// An engine without threads of its own: it computes in the rayon pool that it is called from, or in the global one.
-    /// What shares a pool shares the cores; two pools compete for them.
+    /// Returns an engine without threads of its own: it computes in the rayon pool that it is called from, or in the
+    /// global one. Engines that share a pool share the cores; two pools compete for them.
     pub fn ambient() -> Self {
         Self {
             pool: None,
@@ -89,13 +91,13 @@ impl CpuEngine {
         }
     }
 
-    /// The same engine restricted to the portable kernels, for comparison.
+    /// Restricts the engine to the portable kernels, for comparison.
     pub fn portable(mut self) -> Self {
         self.isa = Isa::Portable;
         self
     }
 
-    /// Sizes at which its kernels cut matrices, for tests at their edges.
+    /// Returns the sizes at which the kernels cut matrices, for tests at their edges.
     pub const fn blocks() -> Blocks {
         Blocks {
             step: kernel::STEP,
@@ -107,7 +109,7 @@ impl CpuEngine {
         }
     }
 
-    /// Worker threads.
+    /// Returns the number of worker threads.
     pub fn threads(&self) -> usize {
         match &self.pool {
             Some(pool) => pool.current_num_threads(),
@@ -115,7 +117,7 @@ impl CpuEngine {
         }
     }
 
-    /// The instruction set its kernels use.
+    /// Returns the instruction set that the kernels use.
     pub fn isa(&self) -> Isa {
         self.isa
     }
@@ -168,14 +170,14 @@ impl Engine for CpuEngine {
         Ok(self.compute(|| product::project_argmax(self.isa, rows, weights, bias)))
     }
 
-    fn waves(&self, rows: Rows<'_>, frequencies: &Matrix, scale: f64) -> Result<Matrix> {
+    fn fourier_features(&self, rows: Rows<'_>, frequencies: &Matrix, scale: f64) -> Result<Matrix> {
         super::fits(rows, frequencies)?;
-        Ok(self.compute(|| product::waves(self.isa, rows, frequencies, scale)))
+        Ok(self.compute(|| product::fourier_features(self.isa, rows, frequencies, scale)))
     }
 
-    fn squares(&self, rows: Rows<'_>, weights: &Matrix) -> Result<Vec<f64>> {
+    fn row_norms_squared(&self, rows: Rows<'_>, weights: &Matrix) -> Result<Vec<f64>> {
         super::fits(rows, weights)?;
-        Ok(self.compute(|| product::squares(self.isa, rows, weights)))
+        Ok(self.compute(|| product::row_norms_squared(self.isa, rows, weights)))
     }
 
     fn pull_back(&self, rows: Rows<'_>, coefficients: &Matrix, bias: bool) -> Result<Matrix> {

@@ -1,4 +1,4 @@
-//! What the processor can do: f64 multiply-adds and reading memory, measured.
+//! Roofline limits of the processor, measured: peak f64 multiply-adds and memory bandwidth.
 //!
 //! The limits that times are held against are those of this machine at this moment, with these threads and this
 //! instruction set: a figure from a data sheet knows nothing of clock speeds under load, nor of neighbours on a shared
@@ -11,16 +11,16 @@ use rayon::prelude::*;
 use super::CpuEngine;
 use super::kernel::{Kernel, Work};
 
-/// What all threads together do in a second.
+/// Peak rates of all threads together, per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Peak {
-    /// f64 operations, a multiply-add counted as two.
+    /// Floating-point operations in f64, a multiply-add counted as two.
     pub flops: f64,
-    /// Bytes read from memory.
+    /// Bytes read from main memory.
     pub bytes: f64,
 }
 
-/// Measures [`Peak`]; holds the memory that is read.
+/// Measures [`Peak`]; holds the memory to read.
 #[derive(Debug)]
 pub struct Probe {
     memory: Vec<f64>,
@@ -34,14 +34,14 @@ const STEPS: usize = 2_000_000;
 const PART: usize = 1 << 16;
 
 impl Probe {
-    /// Takes 512 MiB and writes to it: memory that was never written is not there.
+    /// Allocates 512 MiB and writes to it, since pages never written have no memory behind them.
     pub fn new() -> Self {
         Self {
             memory: vec![1.0; MEMORY_BYTES / size_of::<f64>()],
         }
     }
 
-    /// Measures the engine's threads, in about 50 milliseconds.
+    /// Measures the peak of the engine's threads, in about 50 milliseconds.
     pub fn measure(&self, engine: &CpuEngine) -> Peak {
         engine.compute(|| {
             let clock = Instant::now();

@@ -1,5 +1,5 @@
-//! Products with feature rows: projection Z W and what is made of its rows at once (argmax, waves, norms), kernel matrices
-//! Z₁Z₂ᵀ and the pull-back ZᵀA.
+//! GEMM with feature rows: projection Z W with fused epilogues (argmax, random Fourier features, row norms), kernel
+//! matrices Z₁Z₂ᵀ and the pull-back ZᵀA.
 //!
 //! The right operand is packed once; feature rows are widened and packed 24 at a time by the task that uses them, so
 //! that no widened copy of the features ever exists. Each entry of a result is one chain over the columns, in order.
@@ -8,10 +8,10 @@ use rayon::prelude::*;
 
 use super::argmax;
 use super::kernel::{Into, Isa, Kernel, Line, PANEL, Part, Work, pack_transposed};
-use super::waves::Waves;
+use super::sin_cos::SinCos;
 use crate::engine::{Dtype, Matrix, Rows};
 
-/// Feature rows a task handles.
+/// Feature rows per task.
 pub(super) const CHUNK: usize = 2 * PANEL;
 /// Steps over k at a time, so that operands stay in the caches.
 pub(super) const DEPTH: usize = 512;
@@ -176,8 +176,13 @@ pub(super) fn project_argmax(isa: Isa, rows: Rows<'_>, weights: &Matrix, bias: b
     out
 }
 
-/// cos and sin of the products with `frequencies`, times `scale`: N×2m, cosines first.
-pub(super) fn waves(isa: Isa, rows: Rows<'_>, frequencies: &Matrix, scale: f64) -> Matrix {
+/// Returns random Fourier features: cos and sin of the products with `frequencies`, times `scale`, N×2m, cosines first.
+pub(super) fn fourier_features(
+    isa: Isa,
+    rows: Rows<'_>,
+    frequencies: &Matrix,
+    scale: f64,
+) -> Matrix {
     let right = Packed::from_columns(frequencies);
     let count = right.columns;
     let mut out = Matrix::zeros(rows.rows(), 2 * count);
@@ -188,7 +193,7 @@ pub(super) fn waves(isa: Isa, rows: Rows<'_>, frequencies: &Matrix, scale: f64) 
         (out.as_mut_slice(), 2 * count),
         |out, phases| {
             let (cosines, sines) = out.split_at_mut(count);
-            isa.run(Waves {
+            isa.run(SinCos {
                 phases,
                 cosines,
                 sines,
@@ -199,8 +204,8 @@ pub(super) fn waves(isa: Isa, rows: Rows<'_>, frequencies: &Matrix, scale: f64) 
     out
 }
 
-/// Squared norms of the rows of Z W.
-pub(super) fn squares(isa: Isa, rows: Rows<'_>, weights: &Matrix) -> Vec<f64> {
+/// Returns the squared row norms of Z W.
+pub(super) fn row_norms_squared(isa: Isa, rows: Rows<'_>, weights: &Matrix) -> Vec<f64> {
     let right = Packed::from_columns(weights);
     let mut out = vec![0.0; rows.rows()];
     each_row(isa, rows, &right, (&mut out, 1), |out, products| {
@@ -298,7 +303,7 @@ impl Work for PullBack<'_> {
     }
 }
 
-/// The values of a row, without what fills up its last line.
+/// Copies the values of a row, without the padding of its last line.
 fn copy(lines: &[Line], out: &mut [f64]) {
     for (out, line) in out.chunks_mut(PANEL).zip(lines) {
         out.copy_from_slice(&line.0[..out.len()]);

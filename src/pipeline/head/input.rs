@@ -12,10 +12,10 @@ use crate::outcome::{HeadReport, RowCounts};
 use crate::progress::{Progress, check};
 use crate::scheduler::Scheduler;
 
-/// How much forgotten rows may outweigh retained ones in a feature before subtracting them is worth a warning.
+/// Factor by which forgotten rows may outweigh retained ones in a feature before subtracting them is worth a warning.
 const OUTWEIGHED: f64 = 1e3;
 
-/// What a run works on.
+/// Opened and checked inputs of a run.
 pub(super) struct Input<'a> {
     /// The rows; with sums, only those to be subtracted are read.
     pub(super) rows: Option<RowSource<'a>>,
@@ -24,11 +24,11 @@ pub(super) struct Input<'a> {
     pub(super) head: Head,
     /// w_p, D×C with the bias as last row.
     pub(super) trained: Matrix,
-    /// w₀.
+    /// w₀, the head before training.
     pub(super) init: Matrix,
 }
 
-/// What the pass over the rows leaves.
+/// Result of the pass over the rows.
 pub(super) enum Collected {
     Primal { retained: Sums, forgotten: Sums },
     Dual(DualGram),
@@ -185,7 +185,7 @@ impl<'a> Input<'a> {
         Ok((collected, warnings))
     }
 
-    /// What is known before anything is solved.
+    /// Starts the report with what is known before anything is solved.
     pub(super) fn report(&self, plan: &Plan) -> HeadReport {
         HeadReport {
             version: crate::VERSION.into(),

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::progress::Progress;
 use crate::scheduler::Scheduler;
 
-/// What the forgotten rows should be taught instead of their labels, so that further training ends at the new head.
+/// Optimal labels: targets for the forgotten rows in place of their own, so that further training ends at the new head.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OptimalLabels {
     /// The numbers of the forgotten rows, ascending.
@@ -18,7 +18,7 @@ pub struct OptimalLabels {
 }
 
 impl Default for OptimalLabels {
-    /// No rows.
+    /// Returns the labels of no rows.
     fn default() -> Self {
         Self {
             rows: Vec::new(),
@@ -27,13 +27,13 @@ impl Default for OptimalLabels {
     }
 }
 
-/// Where the optimal labels go.
+/// Destination of the optimal labels.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LabelSink<'o> {
     /// Nowhere: they are not computed.
     Nowhere,
-    /// Into memory.
+    /// Keeps the labels in memory.
     Memory(&'o mut OptimalLabels),
     /// Into a file: `rows`, N_u, and `targets`, N_u×C.
     File(&'o mut OutputFile),

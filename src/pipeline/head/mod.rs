@@ -60,7 +60,7 @@ pub const LANES: [&str; 5] = [READ_LANE, SUMS_LANE, "solve", "labels", "verify"]
 /// The new head and what is known about it.
 #[derive(Debug)]
 pub struct Outcome {
-    /// In f64, under the names of the given head.
+    /// The new head in f64, under the names of the given one.
     pub head: Head,
     /// The report, complete but for what only the caller knows (threads, memory).
     pub report: HeadReport,

@@ -4,7 +4,7 @@ use crate::data::{FeatureRows, Forget, Head};
 use crate::engine::Dtype;
 use crate::gram::shard::Shard;
 
-/// What the head minimises.
+/// Objective that the head minimises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Objective {
@@ -24,7 +24,7 @@ impl Objective {
     }
 }
 
-/// What says how the retained rows should be fitted.
+/// Source of the targets that the retained rows are fitted to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Source {
@@ -47,13 +47,13 @@ impl Source {
 /// Sums over rows, and what messages call them.
 #[derive(Clone, Debug)]
 pub struct NamedSums {
-    /// The sums.
+    /// Sums over rows.
     pub shard: Shard,
     /// The file that they are from, or what else they are called.
     pub name: String,
 }
 
-/// What a run is to do. Start from [`Params::new`] and set what differs.
+/// Parameters of a run. Start from [`Params::new`] and set what differs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Params<'a> {
@@ -75,10 +75,10 @@ pub struct Params<'a> {
     pub source: Option<Source>,
     /// λ. Needed for ridge; 0 for interpolate when not given.
     pub ridge: Option<f64>,
-    /// Whether to make the second pass.
+    /// Makes a second pass that verifies the head.
     pub verify: bool,
-    /// How the new head and the labels will be stored. What is reported is about the head as stored; labels are those
-    /// of the head before rounding, rounded once.
+    /// Storage type of the new head and the labels. The report is about the head as stored; labels are those of the
+    /// head before rounding, rounded once.
     pub dtype: Dtype,
 }
 

@@ -74,7 +74,7 @@ pub(super) fn solve<E: Engine>(
     })
 }
 
-/// What the user should know before relying on the result.
+/// Collects the warnings to heed before relying on the result.
 fn warnings<E: Engine>(
     plan: &Plan,
     solver: &Solver<'_, E>,
@@ -106,7 +106,8 @@ fn warnings<E: Engine>(
     Ok(warnings)
 }
 
-/// How far the given head is from what the theory takes it to be; nothing where the result does not depend on it.
+/// Measures how far the given head is from what the theory takes it to be; `None` where the result does not depend on
+/// it.
 fn premise<E: Engine>(
     engine: &E,
     plan: &Plan,

@@ -12,7 +12,7 @@ use crate::progress::Progress;
 use crate::scheduler::Scheduler;
 use crate::solve::fit;
 
-/// What the second pass found.
+/// Findings of the second pass.
 pub(super) struct Verified {
     pub(super) distances: Verification,
     pub(super) accuracy: Option<Accuracy>,

@@ -27,11 +27,11 @@ fn deltas(table: &Table, method: &str, pick: impl Fn(&Row) -> Option<f64>) -> Op
     values.filter(|v| !v.is_empty())
 }
 
-/// What the table shows, for the headline.
+/// Finding that the headline states.
 pub(super) struct Finding {
     /// The variant of MUSO whose worst scenario is best.
     method: String,
-    /// Its Δw by scenario.
+    /// Δw of the method, by scenario.
     ours: Vec<f64>,
     /// The published Δw of MUSO by scenario.
     paper: Option<Vec<f64>>,

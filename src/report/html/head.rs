@@ -7,7 +7,7 @@ use crate::outcome::HeadReport;
 use crate::report::format::{self, Notation};
 use crate::report::svg::TimeBar;
 
-/// From here on a distance is bad news, and the headline must not sound like good news.
+/// Distance from which the headline must not sound like good news.
 const FAR: f64 = 1e-3;
 
 /// Returns the page of a head report.

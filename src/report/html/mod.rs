@@ -36,7 +36,7 @@ pub(super) use run::run_page;
 pub(super) use table::table_page;
 pub use table::table_picture;
 
-/// What every page has around its own parts.
+/// Frame of every page around its own parts.
 struct Page<'a> {
     /// The title of the window.
     title: &'a str,
@@ -46,7 +46,7 @@ struct Page<'a> {
     headline: &'a str,
     /// The version of this crate.
     version: &'a str,
-    /// What stands in the last line beside the version; empty parts are left out.
+    /// Parts of the last line beside the version; empty ones are left out.
     footer: &'a [&'a str],
 }
 
@@ -87,7 +87,7 @@ impl Page<'_> {
     }
 }
 
-/// One of the large numbers under the headline.
+/// A large number under the headline.
 struct Figure {
     name: String,
     big: String,

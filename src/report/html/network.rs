@@ -55,7 +55,7 @@ struct Standing {
     gap: f64,
 }
 
-/// What the table shows: the closest of ours, the closest of the others, and what noise alone would give.
+/// Finding of the table: the closest of ours, the closest of the others, and what noise alone would give.
 struct GapFinding {
     ours: Standing,
     other: Option<Standing>,

@@ -36,7 +36,7 @@ pub(in crate::report) fn table_page(table: &Table) -> String {
     )
 }
 
-/// What a page of a table says before all else.
+/// Opening of a page of a table.
 pub(super) struct Start {
     pub(super) headline: String,
     /// The sentences under the headline.

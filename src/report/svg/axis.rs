@@ -12,7 +12,7 @@ pub(super) struct Axis {
     /// Pixels of the ends; `from` may be the larger (y grows downwards).
     from: f64,
     to: f64,
-    /// Where zero is on a log axis that needs one.
+    /// Position of zero on a log axis that needs one.
     zero: Option<f64>,
 }
 

@@ -7,7 +7,7 @@ use super::{Canvas, Scale, WIDTH, fit_text, show, text_width};
 use crate::outcome::Stat;
 use crate::report::format;
 
-/// One line of a [`DotChart`].
+/// A line of a [`DotChart`].
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Dot {
     /// The name at its left.
@@ -23,9 +23,9 @@ pub struct Dot {
 /// Methods on the lines, one metric along the axis.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct DotChart {
-    /// The heading.
+    /// Heading of the chart.
     pub title: String,
-    /// The axis.
+    /// Scale of the axis.
     pub scale: Scale,
     /// Values that the axis must reach beside those shown, so that charts side by side share one axis.
     pub include: Vec<f64>,

@@ -7,41 +7,41 @@ use super::{COLOURS, Canvas, Scale, WIDTH, fit_text, px, show, text_width};
 use crate::outcome::Stat;
 use crate::report::format;
 
-/// One line of a [`LineChart`].
+/// A line of a [`LineChart`].
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Line {
     /// The name at its end.
     pub label: String,
-    /// Its points, in drawing order.
+    /// Points in drawing order.
     pub points: Vec<(f64, f64)>,
-    /// Which colour of the style sheet, `--c0` to `--c5`.
+    /// Colour of the style sheet, `--c0` to `--c5`.
     pub colour: usize,
-    /// How it is drawn.
+    /// Stroke of the line.
     pub stroke: Stroke,
 }
 
-/// How a [`Line`] is drawn.
+/// Drawing style of a [`Line`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Stroke {
-    /// In its colour.
+    /// A solid line in its colour.
     #[default]
     Solid,
     /// Dashed, in the colour of text: what others are compared with.
     Dashed,
-    /// As the area under it, in its colour: what stands behind the others.
+    /// The area under the line, in its colour: the background to the other lines.
     Area,
 }
 
 /// Values over a common x.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct LineChart {
-    /// The heading.
+    /// Heading of the chart.
     pub title: String,
-    /// What x is.
+    /// Label of the x axis.
     pub x_label: String,
-    /// The x axis.
+    /// Scale of the x axis.
     pub x: Scale,
-    /// The y axis.
+    /// Scale of the y axis.
     pub y: Scale,
     /// Values that the y axis must reach beside those shown.
     pub include: Vec<f64>,

@@ -54,15 +54,15 @@ const COLOURS: usize = 6;
 /// The one style sheet of all pages and charts.
 pub(super) const CSS: &str = include_str!("../page.css");
 
-/// How an axis maps values.
+/// Mapping of values to an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scale {
-    /// In proportion.
+    /// Linear, in proportion to the value.
     #[default]
     Linear,
     /// Percent: linear, and the axis does not leave 0 to 100.
     Percent,
-    /// By decades. Zero has a place of its own at the start of the axis.
+    /// Logarithmic, by decades. Zero has a place of its own at the start of the axis.
     Log,
 }
 
@@ -104,9 +104,9 @@ fn fit_text(text: &str, pixels: f64) -> String {
     out
 }
 
-/// One `<svg>` element under construction.
+/// An `<svg>` element under construction.
 pub(super) struct Canvas {
-    /// Its children so far.
+    /// Child elements so far.
     inside: String,
     width: f64,
     height: f64,

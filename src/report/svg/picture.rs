@@ -12,18 +12,18 @@ const MARGIN: f64 = 24.0;
 
 /// A drawing for a file.
 pub(in crate::report) struct Picture<'a> {
-    /// The heading.
+    /// Heading of the picture.
     pub(in crate::report) title: &'a str,
     /// The line under it.
     pub(in crate::report) subtitle: &'a str,
     /// Class of a mark and what it stands for.
     pub(in crate::report) key: &'a [(&'a str, &'a str)],
-    /// From the left.
+    /// Charts from left to right.
     pub(in crate::report) charts: Vec<Canvas>,
 }
 
 impl Picture<'_> {
-    /// Returns the file.
+    /// Returns the text of the file.
     pub(in crate::report) fn render(self) -> String {
         const TOP: f64 = 88.0;
         let heights = self.charts.iter().map(|chart| chart.height);

@@ -11,7 +11,7 @@ use crate::report::format;
 /// Shares of a whole as one stacked bar, for wall time by phase.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TimeBar {
-    /// What the bar is, for those who cannot see it.
+    /// Accessible title of the bar, for those who cannot see it.
     pub title: String,
     /// Names and seconds, in order.
     pub parts: Vec<(String, f64)>,
@@ -20,24 +20,24 @@ pub struct TimeBar {
 /// Lanes over time: one line each, drawn where the lane was at work.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Timeline {
-    /// What it is, for those who cannot see it.
+    /// Accessible title, for those who cannot see it.
     pub title: String,
-    /// Where the axis ends.
+    /// End of the axis in seconds.
     pub seconds: f64,
-    /// From the top.
+    /// Lanes from top to bottom.
     pub lanes: Vec<TimelineLane>,
 }
 
-/// One line of a [`Timeline`].
+/// A line of a [`Timeline`].
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TimelineLane {
     /// The name at its left.
     pub name: String,
     /// Percent of the time in which it was at work.
     pub share: f64,
-    /// Items it made.
+    /// Number of items made.
     pub items: u64,
-    /// From and to, in seconds.
+    /// Spans at work, from and to, in seconds.
     pub spans: Vec<(f64, f64)>,
     /// Drawn in the accent colour.
     pub emphasis: bool,

@@ -7,8 +7,9 @@ use muso::gpu::{DeviceMatrix, Staging, Stream, Technique, gram};
 
 use super::device::engine;
 use crate::engine::{
-    check_factor_and_solve, check_failed_pivots, check_narrow_rows, check_picked_rows,
-    check_products, check_roundings, check_squares, check_sums, check_waves, edges, everything,
+    check_factor_and_solve, check_failed_pivots, check_fourier_features, check_narrow_rows,
+    check_picked_rows, check_products, check_roundings, check_row_norms, check_sums, edges,
+    everything,
 };
 use crate::support::{EPS, gaussian, relative};
 
@@ -25,8 +26,8 @@ fn products_match_the_definition_at_every_tile_edge() {
 
 #[test]
 fn random_features_and_row_norms_match_the_definition() {
-    check_waves(engine(), &[1, 15, 16, 17], &[1, 63, 129]);
-    check_squares(engine(), &[1, 15, 16, 17], &[1, 63, 129]);
+    check_fourier_features(engine(), &[1, 15, 16, 17], &[1, 63, 129]);
+    check_row_norms(engine(), &[1, 15, 16, 17], &[1, 63, 129]);
 }
 
 #[test]

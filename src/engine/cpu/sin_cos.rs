@@ -1,4 +1,4 @@
-//! Sine and cosine of many phases, eight side by side.
+//! Vectorised sine and cosine for random Fourier features, eight phases side by side.
 //!
 //! Plain code without branches, which the compiler turns into vectors. For |x| ≤ 2²⁰ the phase is reduced by the nearest
 //! multiple of π/2, which is kept in three parts: with fused multiply-adds the first subtraction is exact, and the others
@@ -8,7 +8,7 @@
 
 use super::kernel::{Kernel, Line, PANEL, Work};
 
-/// Phases that are done at a time.
+/// Phases per step.
 const LANES: usize = 8;
 /// The largest phase for which the reduction is good.
 const LIMIT: f64 = (1 << 20) as f64;
@@ -38,15 +38,15 @@ const COSINE: [f64; 6] = [
     -1.135_964_755_778_819_5e-11,
 ];
 
-/// cos and sin of each phase, times `scale`.
-pub(super) struct Waves<'a> {
+/// Computes cos and sin of each phase, times `scale`.
+pub(super) struct SinCos<'a> {
     pub(super) phases: &'a [Line],
     pub(super) cosines: &'a mut [f64],
     pub(super) sines: &'a mut [f64],
     pub(super) scale: f64,
 }
 
-impl Work for Waves<'_> {
+impl Work for SinCos<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -71,7 +71,7 @@ impl Work for Waves<'_> {
     }
 }
 
-/// Sines and cosines.
+/// Returns the sines and cosines of a vector of phases.
 #[inline(always)]
 fn sin_cos(phases: &[f64; LANES]) -> ([f64; LANES], [f64; LANES]) {
     let (mut sines, mut cosines) = ([0.0; LANES], [0.0; LANES]);
@@ -88,7 +88,7 @@ fn sin_cos(phases: &[f64; LANES]) -> ([f64; LANES], [f64; LANES]) {
     (sines, cosines)
 }
 
-/// Sine and cosine of a phase within the limit.
+/// Returns sine and cosine of a phase within [`LIMIT`], by Cody–Waite reduction.
 #[inline(always)]
 fn reduced(x: f64) -> (f64, f64) {
     let shifted = x.mul_add(std::f64::consts::FRAC_2_PI, ROUND);
@@ -123,13 +123,13 @@ mod tests {
     use super::super::kernel::Isa;
     use super::*;
 
-    fn waves(isa: Isa, phases: &[f64]) -> (Vec<f64>, Vec<f64>) {
+    fn evaluate(isa: Isa, phases: &[f64]) -> (Vec<f64>, Vec<f64>) {
         let (mut cosines, mut sines) = (vec![0.0; phases.len()], vec![0.0; phases.len()]);
         let mut lines = vec![Line::ZERO; phases.len().div_ceil(PANEL)];
         for (line, phases) in lines.iter_mut().zip(phases.chunks(PANEL)) {
             line.0[..phases.len()].copy_from_slice(phases);
         }
-        isa.run(Waves {
+        isa.run(SinCos {
             phases: &lines,
             cosines: &mut cosines,
             sines: &mut sines,
@@ -156,7 +156,7 @@ mod tests {
             phases.push((k as f64) * std::f64::consts::FRAC_PI_2);
         }
         phases.retain(|x| x.abs() <= LIMIT);
-        let (sines, cosines) = waves(Isa::detect(), &phases);
+        let (sines, cosines) = evaluate(Isa::detect(), &phases);
         let mut worst = 0.0_f64;
         for (k, x) in phases.iter().enumerate() {
             let (sin, cos) = x.sin_cos();
@@ -183,11 +183,11 @@ mod tests {
         let bits = |(a, b): (Vec<f64>, Vec<f64>)| -> Vec<u64> {
             a.into_iter().chain(b).map(f64::to_bits).collect()
         };
-        let expected = bits(waves(Isa::Portable, &phases));
+        let expected = bits(evaluate(Isa::Portable, &phases));
         for isa in Isa::all() {
-            assert_eq!(bits(waves(isa, &phases)), expected, "{}", isa.name());
+            assert_eq!(bits(evaluate(isa, &phases)), expected, "{}", isa.name());
         }
-        let (sines, cosines) = waves(Isa::detect(), &phases);
+        let (sines, cosines) = evaluate(Isa::detect(), &phases);
         assert_eq!((sines[3], cosines[3]), 3e6_f64.sin_cos());
         assert!(sines[4].is_nan() && cosines[5].is_nan());
     }
