@@ -13,10 +13,10 @@ use muso_models::{FeatureNet, Mode, Network, Statistics, Tape, params};
 
 use super::optimizer::Optimizer;
 use super::schedule::Recipe;
+use super::watch::Watch;
 use crate::data::images::shuffled;
 use crate::error::{Error, Result};
 use crate::features::{Batches, Feed, Order};
-use crate::progress::Progress;
 
 /// Mixes a place in the run into a seed, so that each place has its own stream.
 pub(crate) fn stream(seed: u64, place: u64) -> u64 {
@@ -25,40 +25,6 @@ pub(crate) fn stream(seed: u64, place: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     z ^ (z >> 31)
-}
-
-/// Hears how far a session is and sees it after every epoch.
-pub trait Watch<N: FeatureNet = Network> {
-    /// So many rows of all that the run will see are behind it. Returning false asks the run to stop.
-    fn rows(&mut self, _done: u64, _total: u64) -> bool {
-        true
-    }
-
-    /// So much of other work, such as extracting features, is done. Returning false asks the run to stop.
-    fn other(&mut self, _phase: &str, _done: u64, _total: u64) -> bool {
-        true
-    }
-
-    /// A step is about to be done on these rows. An error ends the run.
-    fn before_step(&mut self, _rows: &[usize]) -> Result<()> {
-        Ok(())
-    }
-
-    /// An epoch is done. An error ends the run.
-    fn epoch(&mut self, _session: &Session<N>) -> Result<()> {
-        Ok(())
-    }
-}
-
-impl<N: FeatureNet> Watch<N> for () {}
-
-/// Lets a [`Watch`] hear of work that is not training.
-pub struct Beside<'a, N: FeatureNet = Network>(pub &'a mut dyn Watch<N>);
-
-impl<N: FeatureNet> Progress for Beside<'_, N> {
-    fn at(&mut self, phase: &str, done: u64, total: u64) -> bool {
-        self.0.other(phase, done, total)
-    }
 }
 
 /// What a step looks at: the network to differentiate, the batch's rows and inputs, and the mode of its pass.

@@ -208,9 +208,10 @@ pub fn train(
         watch: &'a mut dyn Watch,
     }
     impl Watch for Keeping<'_> {
-        fn rows(&mut self, done: u64, total: u64) -> bool {
-            self.watch.rows(done, total)
+        fn inner(&mut self) -> Option<&mut dyn Watch> {
+            Some(self.watch)
         }
+
         fn epoch(&mut self, session: &Session) -> Result<()> {
             if self.keep.contains(&session.epoch) {
                 self.snapshots.push(Snapshot {

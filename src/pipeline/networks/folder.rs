@@ -25,7 +25,7 @@ use crate::data::images::shuffled;
 use crate::error::{Error, Result};
 use crate::methods::networks::Snapshot;
 use crate::progress::Progress;
-use crate::train::{RowTargets, Session, Watch, stream};
+use crate::train::{InPhase, RowTargets, Session, stream};
 
 const CONFIG: &str = "config.toml";
 const INITIAL: &str = "initial.safetensors";
@@ -167,7 +167,7 @@ impl Folder {
         let targets = RowTargets::new(bench.train.data.set.labels(), bench.network.classes);
         let keep = config.snapshot_epochs();
         let patience = config.early_stop.as_ref().map(|stop| stop.patience);
-        let mut watch = Reporting(progress);
+        let mut watch = InPhase("training", progress);
         let mut epoch = |session: &mut Session, trained: usize| {
             // A run may have been stopped between an epoch and what is measured after it.
             if session.epoch == trained {
@@ -285,14 +285,6 @@ impl Folder {
             snapshots,
             config,
         })
-    }
-}
-
-struct Reporting<'a>(&'a mut dyn Progress);
-
-impl Watch for Reporting<'_> {
-    fn rows(&mut self, done: u64, total: u64) -> bool {
-        self.0.at("training", done, total)
     }
 }
 

@@ -19,7 +19,7 @@ use crate::methods::networks::{Method, Retrain, Snapshot, find};
 use crate::outcome::RunReport;
 use crate::progress::Progress;
 use crate::scheduler::Summary;
-use crate::train::Watch;
+use crate::train::InPhase;
 
 /// How a training run ended.
 #[derive(Clone, Debug, Serialize)]
@@ -194,7 +194,7 @@ impl Unlearn {
         task.snapshots = &start.snapshots;
         task.seed = seed;
         let clock = Instant::now();
-        let unlearned = method.unlearn(&task, &mut Phase("unlearning", progress))?;
+        let unlearned = method.unlearn(&task, &mut InPhase("unlearning", progress))?;
         let seconds = clock.elapsed().as_secs_f64();
         let mut models = vec![
             (BEFORE.to_owned(), start.original.clone(), None),
@@ -202,7 +202,7 @@ impl Unlearn {
         ];
         if self.retrain {
             let clock = Instant::now();
-            let retrained = Retrain {}.unlearn(&task, &mut Phase("retraining", progress))?;
+            let retrained = Retrain {}.unlearn(&task, &mut InPhase("retraining", progress))?;
             let seconds = clock.elapsed().as_secs_f64();
             models.insert(0, ("Retrain".to_owned(), retrained, Some(seconds)));
         }
@@ -410,18 +410,6 @@ impl Evaluate {
             outcome: None,
             config: self.config.clone(),
         })
-    }
-}
-
-struct Phase<'a>(&'static str, &'a mut dyn Progress);
-
-impl Watch for Phase<'_> {
-    fn rows(&mut self, done: u64, total: u64) -> bool {
-        self.1.at(self.0, done, total)
-    }
-
-    fn other(&mut self, phase: &str, done: u64, total: u64) -> bool {
-        self.1.at(phase, done, total)
     }
 }
 
