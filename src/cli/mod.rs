@@ -14,6 +14,8 @@ mod lanes;
 mod network;
 mod outputs;
 mod progress;
+#[cfg(feature = "nn")]
+mod run;
 mod table;
 
 use std::io::IsTerminal;
