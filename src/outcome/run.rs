@@ -63,7 +63,7 @@ pub struct RunNotes {
 /// What `muso unlearn` or `evaluate` found.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RunReport {
-    /// `unlearn` or `evaluate`.
+    /// The kind of report, `unlearn` or `evaluate`.
     pub kind: &'static str,
     /// The models, one a row. The last is the one that the run is about; where models are compared, the first is the
     /// reference.
@@ -90,7 +90,7 @@ pub struct RunReport {
 /// How a training run ended.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TrainReport {
-    /// `train`.
+    /// The kind of report, `train`.
     pub kind: &'static str,
     /// Percent of the test images that are classified rightly.
     pub test_accuracy: f64,

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
     use crate::error::Error;
 
-    /// Notes what it hears, and refuses everything from the second step on.
+    /// Notes what it hears; asks to stop at the end of any work, and refuses a step without rows.
     #[derive(Default)]
     struct Noting(Vec<String>);
 

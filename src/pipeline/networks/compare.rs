@@ -26,7 +26,7 @@ use crate::progress::Progress;
 /// The words around a table.
 #[derive(Clone, Debug, Default)]
 pub struct Setting {
-    /// Its title.
+    /// The title of the table.
     pub title: String,
     /// What was run, in a line.
     pub setting: String,
@@ -43,7 +43,7 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// For a run of the user's own.
+    /// Returns the words around a run of the user's own.
     pub fn own() -> Self {
         Self {
             title: "Unlearning, method by method".into(),
@@ -91,7 +91,7 @@ pub fn run(
 }
 
 impl Compared {
-    /// Both, as one table; the second's settings are those of the first but for the data.
+    /// Returns both as one table; the second's settings are those of the first but for the data.
     pub fn join(mut self, other: Self) -> Self {
         let (mine, theirs) = (&mut self.report, other.report);
         mine.table.scenarios.extend(theirs.table.scenarios);

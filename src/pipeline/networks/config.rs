@@ -69,7 +69,7 @@ pub struct EarlyStop {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Net {
-    /// Which one.
+    /// Which architecture.
     pub architecture: Architecture,
     /// Channels of its first stage, if not the usual number.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -117,7 +117,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Reads a file.
+    /// Reads a run from a file.
     pub fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, "read", e))?;
         Self::parse(&text, path)
@@ -128,7 +128,7 @@ impl Config {
         Self::read(&folder.join(CONFIG_FILE))
     }
 
-    /// Every field, defaults included.
+    /// Returns every field as TOML, defaults included.
     pub fn to_toml(&self) -> String {
         let mut full = self.clone();
         full.methods = match self.methods() {
@@ -170,7 +170,7 @@ impl Config {
         self.methods().map(|_| ())
     }
 
-    /// The methods that were asked for, by key, in the order of tables.
+    /// Returns the methods that were asked for, by key, in the order of tables.
     pub fn methods(&self) -> Result<Vec<(&'static str, Box<dyn Method>)>> {
         for name in self.methods.keys() {
             find(name)?;
@@ -197,7 +197,7 @@ impl Config {
         Ok(())
     }
 
-    /// The network for a data set.
+    /// Returns the make of the network for a data set.
     pub fn network(&self, data: &Dataset) -> NetworkConfig {
         let classes = data.train.classes().len();
         let network = NetworkConfig::new(self.network.architecture, classes, data.train.shape());
@@ -207,7 +207,7 @@ impl Config {
         }
     }
 
-    /// The epochs after which a snapshot is kept.
+    /// Returns the epochs after which a snapshot is kept.
     pub fn snapshot_epochs(&self) -> Vec<usize> {
         let epochs = self.train.epochs;
         let mut list: Vec<usize> = self

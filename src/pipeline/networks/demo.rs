@@ -84,7 +84,7 @@ fn describe_all(grid: &[toml::Table]) -> String {
     all.join("; ")
 }
 
-/// The comparison.
+/// Runs the comparison with the settings that tuning chose.
 pub fn run(
     seeds: &[u64],
     command: &str,

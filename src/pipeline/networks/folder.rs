@@ -47,13 +47,13 @@ pub struct Folder {
 
 /// A run that is finished.
 pub struct Finished {
-    /// Its settings.
+    /// The settings of the run.
     pub config: Config,
-    /// Before.
+    /// The network before training.
     pub initial: Network,
-    /// After.
+    /// The trained network.
     pub model: Network,
-    /// In between, by ascending epoch.
+    /// The networks that were kept in between, by ascending epoch.
     pub snapshots: Vec<Snapshot>,
 }
 
@@ -66,12 +66,12 @@ struct Line {
 }
 
 impl Folder {
-    /// A folder that may not be there yet.
+    /// Names a folder that may not be there yet.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
 
-    /// Where it is.
+    /// Returns where the folder is.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -212,7 +212,7 @@ impl Folder {
         Ok(network)
     }
 
-    /// Whether the trained network is there.
+    /// Returns whether the trained network is there.
     pub fn is_finished(&self) -> bool {
         self.file(MODEL).exists()
     }
@@ -228,7 +228,7 @@ impl Folder {
         Ok(())
     }
 
-    /// The trained network of a run that may have been stopped right after it was written.
+    /// Returns the trained network of a run that may have been stopped right after it was written.
     pub(super) fn finished_model(&self, workbench: &Workbench) -> Result<Network> {
         let model = load_into(workbench.initial(0)?, &self.file(MODEL))?;
         self.tidy()?;
