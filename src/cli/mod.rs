@@ -12,7 +12,10 @@ mod head;
 mod lanes;
 #[cfg(feature = "nn")]
 mod network;
+mod outputs;
 mod progress;
+#[cfg(feature = "nn")]
+mod run;
 mod table;
 
 use std::io::IsTerminal;
@@ -21,7 +24,8 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use muso::Error;
-use muso::data::OutputFile;
+
+use outputs::Outputs;
 
 /// Makes a trained model forget chosen samples, exactly, and proves how close it came.
 #[derive(Debug, Parser)]
@@ -167,46 +171,6 @@ fn complain(message: &str) {
     eprintln!("muso: {line}");
 }
 
-/// Outputs are opened before the work, so that an unwritable place is found at once, and must not be the same file as
-/// each other or as an input.
-struct Outputs {
-    /// Option and file, in its canonical spelling.
-    taken: Vec<(String, PathBuf)>,
-}
-
-impl Outputs {
-    fn beside(inputs: &[(&str, Option<&Path>)]) -> Self {
-        let mut outputs = Self { taken: Vec::new() };
-        for (name, path) in inputs {
-            outputs.keep(name, *path);
-        }
-        outputs
-    }
-
-    /// Outputs opened from here on may not be this file.
-    fn keep(&mut self, name: &str, input: Option<&Path>) {
-        // An input that is not there is found out when it is opened.
-        if let Some(Ok(path)) = input.map(std::fs::canonicalize) {
-            self.taken.push((name.to_owned(), path));
-        }
-    }
-
-    fn open(&mut self, name: &str, path: Option<&Path>) -> muso::Result<Option<OutputFile>> {
-        let Some(path) = path else { return Ok(None) };
-        let file = OutputFile::create(path)?;
-        let target = canonical(file.target()).map_err(|e| Error::io(path, "write", e))?;
-        if let Some((other, _)) = self.taken.iter().find(|(_, taken)| *taken == target) {
-            return Err(Error::format(
-                path,
-                format!("{name} is the same file as {other}"),
-                "a file of its own",
-            ));
-        }
-        self.taken.push((name.to_owned(), target));
-        Ok(Some(file))
-    }
-}
-
 /// Refuses a name under which the written file would be taken for another format.
 fn safetensors_name(path: &Path) -> muso::Result<()> {
     let extension = path.extension().and_then(|e| e.to_str());
@@ -226,16 +190,6 @@ fn peak_memory() -> Option<u64> {
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
     let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
     Some(kib * 1024)
-}
-
-/// The one spelling of a file that need not exist, in a directory that does.
-fn canonical(target: &Path) -> std::io::Result<PathBuf> {
-    let directory = match target.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let name = target.file_name().unwrap_or_default();
-    Ok(directory.canonicalize()?.join(name))
 }
 
 /// Refuses more repetitions than anyone can wait for, before a list of them is made.

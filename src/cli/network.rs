@@ -6,17 +6,16 @@ use clap::{Args, ValueEnum};
 use muso::Error;
 use muso::data::images::{Augment, Kind, Normalisation};
 use muso::data::{Forget, OutputFile};
-use muso::engine::Engine;
 use muso::evaluate::Mia;
 use muso::methods::networks::METHODS;
 use muso::models::Architecture;
 use muso::pipeline::networks::config::{Config, EarlyStop};
 use muso::pipeline::networks::folder::Folder;
-use muso::pipeline::networks::{Machine, Workplace, compare, demo, single, tables};
+use muso::pipeline::networks::{Evaluate, Train, Unlearn, Workplace, compare, demo, tables};
 use muso::report::{Render, Style};
 use muso::train::{Rule, Schedule};
 
-use super::lanes::LaneArgs;
+use super::run::RunArgs;
 use super::{Common, Outputs, colour, device, print, progress::Bar};
 
 /// Which images, and where they are.
@@ -391,63 +390,11 @@ fn listed(forget: Option<&Forget>) -> Option<&Path> {
     }
 }
 
-/// How the work of one model is spread, and the page about it.
-#[derive(Clone, Debug, Args)]
-pub(super) struct RunArgs {
-    #[command(flatten)]
-    lanes: LaneArgs,
-    /// Write a page with the outcome, the settings and a picture of what ran when
-    #[arg(long, value_name = "FILE")]
-    report: Option<PathBuf>,
-}
-
-impl RunArgs {
-    /// Does `work` where it was asked for, in the pool that lanes and engine share, and writes the trace. With the outcome
-    /// come the page to write and what to say in it.
-    fn run<R: Send>(
-        &self,
-        common: &Common,
-        outputs: &mut Outputs,
-        work: impl FnOnce(&Workplace) -> muso::Result<R> + Send,
-    ) -> anyhow::Result<(R, Option<OutputFile>, single::PageNotes)> {
-        let page = outputs.open("--report", self.report.as_deref())?;
-        let lanes = self.lanes.open_traced(outputs, page.is_some())?;
-        let scheduler = lanes.scheduler().clone();
-        let place = Workplace::new(device::engine(common)?, scheduler)?;
-        let done = rayon::scope(|_| work(&place))?;
-        let notes = single::PageNotes {
-            command: command_line(),
-            machine: place.engine.describe(),
-            lanes: place.scheduler.trace.summary().in_order(&single::LANES),
-        };
-        if let Some(file) = lanes.finish(&single::LANES)? {
-            file.commit()?;
-        }
-        Ok((done, page, notes))
-    }
-}
-
-/// The command as it was given, for a shell.
-fn command_line() -> String {
-    let plain = |c: char| c.is_alphanumeric() || "-_./=,:+@%".contains(c);
-    let quoted = |argument: std::ffi::OsString| {
-        let text = argument.to_string_lossy().into_owned();
-        if !text.is_empty() && text.chars().all(plain) {
-            return text;
-        }
-        format!("'{}'", text.replace('\'', "'\\''"))
-    };
-    let arguments = std::env::args_os().skip(1).map(quoted);
-    let words: Vec<String> = ["muso".to_owned()].into_iter().chain(arguments).collect();
-    words.join(" ")
-}
-
 pub(super) fn train(args: &TrainArgs, common: &Common) -> anyhow::Result<()> {
     let (folder, config) = match (&args.resume, &args.out) {
         (Some(path), _) => {
-            let folder = Folder::new(path);
-            let config = folder.config()?;
-            (folder, config)
+            let config = Config::of_run(path)?;
+            (Folder::new(path), config)
         }
         (None, out) => {
             let mut config = args.data.base()?;
@@ -471,29 +418,44 @@ pub(super) fn train(args: &TrainArgs, common: &Common) -> anyhow::Result<()> {
             (Folder::new(out), config)
         }
     };
-    let resumed = args.resume.is_some();
+    let request = Train {
+        folder,
+        config,
+        resumed: args.resume.is_some(),
+    };
     let mut outputs = Outputs::beside(&[]);
     let json = outputs.open("--json", common.json.as_deref())?;
-    let (report, page, notes) = args.lanes.run(common, &mut outputs, |place| {
-        single::train(&folder, &config, resumed, place, &mut Bar::new())
+    let (mut report, page, notes) = args.lanes.run(common, &mut outputs, |place| {
+        request.run(place, &mut Bar::new())
     })?;
+    report.notes = notes;
+    write(page, json, &report, &report.to_json())?;
+    print(&report.text(Style { colour: colour() }))?;
+    Ok(())
+}
+
+/// Writes the page and the JSON of a report where they were asked for.
+fn write(
+    page: Option<OutputFile>,
+    json: Option<OutputFile>,
+    report: &impl Render,
+    numbers: &str,
+) -> muso::Result<()> {
     let mut files = Vec::new();
     if let Some(mut file) = page {
-        file.put(report.summary(&config, notes).page().as_bytes())?;
+        file.put(report.page().as_bytes())?;
         files.push(file);
     }
     if let Some(mut file) = json {
-        file.put(report.to_json().as_bytes())?;
+        file.put(numbers.as_bytes())?;
         files.push(file);
     }
-    muso::data::commit_all(files)?;
-    print(&report.text())?;
-    Ok(())
+    muso::data::commit_all(files)
 }
 
 pub(super) fn unlearn(args: &UnlearnArgs, common: &Common) -> anyhow::Result<()> {
     let mut config = match &args.run {
-        Some(run) => Folder::new(run).config()?,
+        Some(run) => Config::of_run(run)?,
         None => args.data.base()?,
     };
     args.data.apply(&mut config)?;
@@ -517,7 +479,7 @@ pub(super) fn unlearn(args: &UnlearnArgs, common: &Common) -> anyhow::Result<()>
     keep_run(&mut outputs, args.run.as_deref());
     let out = outputs.open("--out", Some(&args.out))?;
     let json = outputs.open("--json", common.json.as_deref())?;
-    let request = single::Unlearn {
+    let request = Unlearn {
         config,
         run: args.run.clone(),
         model: args.model.clone(),
@@ -526,12 +488,13 @@ pub(super) fn unlearn(args: &UnlearnArgs, common: &Common) -> anyhow::Result<()>
         settings: args.settings.clone(),
         retrain: args.retrain,
     };
-    let (report, page, notes) = args.lanes.run(common, &mut outputs, |place| {
+    let (mut unlearned, page, notes) = args.lanes.run(common, &mut outputs, |place| {
         request.run(place, &mut Bar::new())
     })?;
-    let summary = report.summary(notes);
-    report.write(out, json, page.map(|file| (file, summary.page())))?;
-    print(&summary.text(Style { colour: colour() }))?;
+    unlearned.report.notes = notes;
+    let report = &unlearned.report;
+    unlearned.write(out, json, page.map(|file| (file, report.page())))?;
+    print(&report.text(Style { colour: colour() }))?;
     print(&format!("\n{}\n", args.out.display()))?;
     Ok(())
 }
@@ -548,7 +511,7 @@ fn keep_run(outputs: &mut Outputs, run: Option<&Path>) {
 
 pub(super) fn evaluate(args: &EvaluateArgs, common: &Common) -> anyhow::Result<()> {
     let mut config = match &args.run {
-        Some(run) => Folder::new(run).config()?,
+        Some(run) => Config::of_run(run)?,
         None => args.data.base()?,
     };
     args.data.apply(&mut config)?;
@@ -563,19 +526,19 @@ pub(super) fn evaluate(args: &EvaluateArgs, common: &Common) -> anyhow::Result<(
     ]);
     keep_run(&mut outputs, args.run.as_deref());
     let json = outputs.open("--json", common.json.as_deref())?;
-    let request = single::Evaluate {
+    let request = Evaluate {
         config,
         model: args.model.clone(),
         reference: args.reference.clone(),
         architecture: args.net.arch,
         forget,
     };
-    let (report, page, notes) = args.lanes.run(common, &mut outputs, |place| {
+    let (mut report, page, notes) = args.lanes.run(common, &mut outputs, |place| {
         request.run(place, &mut Bar::new())
     })?;
-    let summary = report.summary(notes);
-    report.write(None, json, page.map(|file| (file, summary.page())))?;
-    print(&summary.text(Style { colour: colour() }))?;
+    report.notes = notes;
+    write(page, json, &report, &report.to_json())?;
+    print(&report.text(Style { colour: colour() }))?;
     Ok(())
 }
 
@@ -604,8 +567,8 @@ pub(super) fn compare(args: &CompareArgs, common: &Common) -> anyhow::Result<()>
         ("--forget", listed(forget.as_ref())),
         ("--config", args.data.config.as_deref()),
     ];
-    present(&args.report, &inputs, common, |machine, bar| {
-        compare::run(&config, setting, machine, bar)
+    present(&args.report, &inputs, common, |place, bar| {
+        compare::run(&config, setting, place, bar)
     })
 }
 
@@ -616,19 +579,15 @@ pub(super) fn demo(
     page: &Path,
     common: &Common,
 ) -> anyhow::Result<()> {
-    present(page, &[], common, |machine, bar| {
-        demo::run(seeds, command, machine, bar)
+    present(page, &[], common, |place, bar| {
+        demo::run(seeds, command, place, bar)
     })
 }
 
 /// `muso demo --nn --tune`.
 pub(super) fn tune(methods: &[String], seeds: &[u64], common: &Common) -> anyhow::Result<()> {
-    let engine = device::engine(common)?;
-    let machine = Machine {
-        threads: device::threads(common)?,
-        engine: &engine,
-    };
-    let found = demo::tune(methods, seeds, machine, &mut Bar::new())?;
+    let place = Workplace::for_jobs(device::engine(common)?, device::threads(common)?);
+    let found = demo::tune(methods, seeds, &place, &mut Bar::new())?;
     print(&found)?;
     Ok(())
 }
@@ -644,7 +603,7 @@ pub(super) struct Reproduce {
 
 impl Reproduce {
     pub(super) fn run(&self, page: &Path, common: &Common) -> anyhow::Result<()> {
-        present(page, &[], common, |machine, bar| {
+        present(page, &[], common, |place, bar| {
             let path = self.path.as_ref();
             tables::reproduce(
                 self.table,
@@ -652,7 +611,7 @@ impl Reproduce {
                 path,
                 &self.seeds,
                 &self.command,
-                machine,
+                place,
                 bar,
             )
         })
@@ -664,17 +623,13 @@ fn present(
     page: &Path,
     inputs: &[(&str, Option<&Path>)],
     common: &Common,
-    compare: impl FnOnce(Machine<'_>, &mut Bar) -> muso::Result<compare::Compared>,
+    compare: impl FnOnce(&Workplace, &mut Bar) -> muso::Result<compare::Compared>,
 ) -> anyhow::Result<()> {
-    let engine = device::engine(common)?;
-    let machine = Machine {
-        threads: device::threads(common)?,
-        engine: &engine,
-    };
+    let place = Workplace::for_jobs(device::engine(common)?, device::threads(common)?);
     let mut outputs = Outputs::beside(inputs);
     let mut report = outputs.open("--report", Some(page))?;
     let mut json = outputs.open("--json", common.json.as_deref())?;
-    let outcome = compare(machine, &mut Bar::new())?;
+    let outcome = compare(&place, &mut Bar::new())?;
     print(&outcome.report.text(Style { colour: colour() }))?;
     if let Some(file) = &mut report {
         file.put(outcome.report.page().as_bytes())?;

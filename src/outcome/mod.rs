@@ -45,7 +45,7 @@ pub use head::{
 #[cfg(feature = "datasets")]
 pub use network::{AccuracyCurve, Detail, Entropies, NetworkReport, Tuning};
 #[cfg(feature = "datasets")]
-pub use run::RunReport;
+pub use run::{BEFORE, RunNotes, RunReport, Scored, TrainReport};
 pub use sums::{PartReport, SumsReport};
 #[cfg(feature = "datasets")]
 pub use table::{

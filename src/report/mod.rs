@@ -31,6 +31,7 @@ pub mod charts;
 mod format;
 mod head;
 pub mod html;
+mod run;
 mod sums;
 pub mod svg;
 mod table;
@@ -39,7 +40,8 @@ pub mod terminal;
 pub use charts::{ChartPage, PageTable};
 pub use terminal::Style;
 
-use crate::outcome::{HeadReport, NetworkReport, RunReport, Table};
+use crate::outcome::{HeadReport, NetworkReport, RunReport, Table, TrainReport};
+use run::Sheet;
 
 /// An outcome that people can read, on a terminal and in a browser.
 pub trait Render {
@@ -72,11 +74,21 @@ impl Render for NetworkReport {
 
 impl Render for RunReport {
     fn text(&self, _: Style) -> String {
-        terminal::run(self)
+        terminal::run(&Sheet::of_run(self))
     }
 
     fn page(&self) -> String {
-        html::run_page(self)
+        html::run_page(&Sheet::of_run(self))
+    }
+}
+
+impl Render for TrainReport {
+    fn text(&self, _: Style) -> String {
+        run::training_lines(self)
+    }
+
+    fn page(&self) -> String {
+        html::run_page(&Sheet::of_training(self))
     }
 }
 

@@ -22,7 +22,8 @@
 //! ```
 
 use super::format::{self, Notation};
-use crate::outcome::{Metric, NetworkReport, RunReport, ScenarioTable, Table};
+use super::run::Sheet;
+use crate::outcome::{Metric, NetworkReport, ScenarioTable, Table};
 
 /// No line is longer.
 const COLUMNS: usize = 100;
@@ -67,7 +68,7 @@ pub(super) fn network(report: &NetworkReport, style: Style) -> String {
 }
 
 /// Returns the models of one run with their values, and what the columns are, ending in a line break.
-pub(super) fn run(report: &RunReport) -> String {
+pub(super) fn run(report: &Sheet) -> String {
     let names = report.models.iter().map(|(name, _)| format::width(name));
     let widest = names.max().unwrap_or(0);
     let mut out = String::new();

@@ -13,45 +13,11 @@ use muso_models::{FeatureNet, Mode, Network, Statistics, Tape, params};
 
 use super::optimizer::Optimizer;
 use super::schedule::Recipe;
+use super::watch::Watch;
 use crate::data::images::shuffled;
 use crate::error::{Error, Result};
 use crate::features::{Batches, Feed, Order};
-use crate::progress::Progress;
 use crate::seeds::{Purpose, nth};
-
-/// Observes the progress of a session, and sees it after every epoch.
-pub trait Watch<N: FeatureNet = Network> {
-    /// Reports that `done` of the `total` rows of the run have been trained on. Returning false stops the run.
-    fn rows(&mut self, _done: u64, _total: u64) -> bool {
-        true
-    }
-
-    /// Reports progress of other work, such as extracting features. Returning false stops the run.
-    fn other(&mut self, _phase: &str, _done: u64, _total: u64) -> bool {
-        true
-    }
-
-    /// Runs before a step on these rows. An error ends the run.
-    fn before_step(&mut self, _rows: &[usize]) -> Result<()> {
-        Ok(())
-    }
-
-    /// Runs after every epoch. An error ends the run.
-    fn epoch(&mut self, _session: &Session<N>) -> Result<()> {
-        Ok(())
-    }
-}
-
-impl<N: FeatureNet> Watch<N> for () {}
-
-/// Adapts a [`Watch`] to the progress of work that is not training.
-pub struct Beside<'a, N: FeatureNet = Network>(pub &'a mut dyn Watch<N>);
-
-impl<N: FeatureNet> Progress for Beside<'_, N> {
-    fn at(&mut self, phase: &str, done: u64, total: u64) -> bool {
-        self.0.other(phase, done, total)
-    }
-}
 
 /// Inputs of a loss: the network to differentiate, the batch's rows and inputs, and the mode of its pass.
 pub struct Step<'a, N: FeatureNet = Network> {

@@ -123,3 +123,33 @@ fn lanes_know_no_stage_and_label_updates_stand_above_the_labels() {
         }
     }
 }
+
+/// The tours of ARCHITECTURE.md lead forward only: every file that they name is there, none is visited twice, and no tour
+/// has more than twenty stops.
+#[test]
+fn tours_visit_every_file_once() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
+    let tours = text
+        .split("\n## ")
+        .filter(|part| part.starts_with("A tour"));
+    let mut seen = 0;
+    for tour in tours {
+        let name = tour.lines().next().unwrap();
+        // The list, between the heading and the remarks under it.
+        let stops = tour.split("\n\n").nth(1).unwrap();
+        let numbered = |line: &&str| line.starts_with(|c: char| c.is_ascii_digit());
+        let count = stops.lines().filter(numbered).count();
+        assert!((10..=20).contains(&count), "{name}: {count} stops");
+        let quoted = stops.split('`').skip(1).step_by(2);
+        let mut visited: Vec<&str> = Vec::new();
+        for file in quoted.filter(|text| text.ends_with(".rs")) {
+            assert!(root.join(file).is_file(), "{name}: {file} is not there");
+            assert!(!visited.contains(&file), "{name}: {file} is visited twice");
+            visited.push(file);
+        }
+        assert!(visited.len() >= count, "{name}: {visited:?}");
+        seen += 1;
+    }
+    assert_eq!(seen, 2);
+}

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use muso::data::images::{Augment, ClassNames, ImageSet, Normalisation};
+use muso::data::images::{Augment, ClassNames, Dataset, ImageSet, Normalisation};
 use muso::data::{Forget, Labelled, Split, TestRows};
 use muso::engine::{AnyEngine, CpuEngine, Matrix, to_tensor};
 use muso::evaluate::Outputs;
@@ -20,8 +20,9 @@ use muso::models::burn::tensor::activation::relu;
 use muso::models::burn::tensor::{Device, Tensor};
 use muso::models::{Architecture, FeatureNet, Mode, Network, NetworkConfig, burn, params};
 use muso::pipeline::networks::config::{Config, EarlyStop};
-use muso::pipeline::networks::experiment::Bench;
 use muso::pipeline::networks::folder::Folder;
+use muso::pipeline::networks::{Workbench, Workplace, checkpoint};
+use muso::scheduler::Scheduler;
 use muso::train::{Recipe, RowTargets, Rule, Schedule, Session, Watch};
 use muso::{Error, Result};
 use tempfile::TempDir;
@@ -48,11 +49,15 @@ fn images(rows: usize, seed: u64) -> ImageSet {
     ImageSet::new([1, SIDE, SIDE], pixels, labels, names).unwrap()
 }
 
-fn feed(set: ImageSet) -> Feed {
-    let normalisation = Normalisation {
+fn normalisation() -> Normalisation {
+    Normalisation {
         mean: vec![0.4],
         std: vec![0.2],
-    };
+    }
+}
+
+fn feed(set: ImageSet) -> Feed {
+    let normalisation = normalisation();
     Feed::new(Images { set, normalisation }, &Device::flex())
 }
 
@@ -662,12 +667,16 @@ fn config() -> Config {
     }
 }
 
-fn bench(network: NetworkConfig) -> Bench {
-    Bench {
-        train: feed(images(ROWS, 1)),
-        test: feed(images(20, 2)),
-        network,
-    }
+fn workbench(network: NetworkConfig) -> Workbench {
+    let data = Dataset {
+        name: "noise".into(),
+        train: images(ROWS, 1),
+        test: images(20, 2),
+        normalisation: normalisation(),
+    };
+    let engine = CpuEngine::new(Some(1)).unwrap().into();
+    let place = Workplace::new(engine, Scheduler::default()).unwrap();
+    Workbench::new(&place, data, network).unwrap()
 }
 
 #[test]
@@ -675,9 +684,9 @@ fn a_run_stopped_anywhere_ends_in_the_same_bytes() {
     let home = TempDir::new().unwrap();
     for (name, network) in [("small", small()), ("norm", normalised())] {
         let whole = Folder::new(home.path().join(name));
-        let bench = bench(network);
+        let workbench = workbench(network);
         whole.create(&config()).unwrap();
-        whole.train(&config(), &bench, &mut ()).unwrap();
+        whole.train(&config(), &workbench, &mut ()).unwrap();
         let expected = files(whole.path());
         let names: Vec<&str> = expected.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(
@@ -696,11 +705,11 @@ fn a_run_stopped_anywhere_ends_in_the_same_bytes() {
             folder.create(&config()).unwrap();
             for &stop in &stops {
                 let error = folder
-                    .train(&config(), &bench, &mut StopAt(stop))
+                    .train(&config(), &workbench, &mut StopAt(stop))
                     .unwrap_err();
                 assert!(matches!(error, Error::Paused { .. }), "{error}");
             }
-            folder.train(&config(), &bench, &mut ()).unwrap();
+            folder.train(&config(), &workbench, &mut ()).unwrap();
             let found = files(folder.path());
             assert!(found == expected, "{name} stopped at {stops:?}");
         }
@@ -722,10 +731,10 @@ fn early_stopping_keeps_the_best_network_and_resumes_too() {
         }),
         ..config()
     };
-    let bench = bench(small());
+    let workbench = workbench(small());
     let whole = Folder::new(home.path().join("whole"));
     whole.create(&config).unwrap();
-    whole.train(&config, &bench, &mut ()).unwrap();
+    whole.train(&config, &workbench, &mut ()).unwrap();
     let expected = files(whole.path());
     let log = String::from_utf8(
         expected
@@ -749,8 +758,10 @@ fn early_stopping_keeps_the_best_network_and_resumes_too() {
 
     let folder = Folder::new(home.path().join("again"));
     folder.create(&config).unwrap();
-    folder.train(&config, &bench, &mut StopAt(5)).unwrap_err();
-    folder.train(&config, &bench, &mut ()).unwrap();
+    folder
+        .train(&config, &workbench, &mut StopAt(5))
+        .unwrap_err();
+    folder.train(&config, &workbench, &mut ()).unwrap();
     assert!(files(folder.path()) == expected);
 }
 
@@ -764,7 +775,7 @@ fn a_folder_with_a_run_is_not_written_over() {
         error.is_input() && error.to_string().contains("`.resume`"),
         "{error}"
     );
-    let error = folder.open(&bench(small())).err().unwrap();
+    let error = folder.open(&workbench(small())).err().unwrap();
     assert!(error.to_string().contains("not finished"), "{error}");
 }
 
@@ -773,10 +784,12 @@ fn a_checkpoint_of_another_network_says_what_differs() {
     let home = TempDir::new().unwrap();
     let folder = Folder::new(home.path().join("run"));
     folder.create(&config()).unwrap();
-    folder.train(&config(), &bench(small()), &mut ()).unwrap();
+    folder
+        .train(&config(), &workbench(small()), &mut ())
+        .unwrap();
     let path = folder.path().join("model.safetensors");
     let other = small().with_width(6).init(0, &Device::flex()).unwrap();
-    let error = muso::pipeline::networks::folder::load_into(other, &path).unwrap_err();
+    let error = checkpoint::load_into(other, &path).unwrap_err();
     let message = error.to_string();
     assert!(error.is_input());
     for piece in [

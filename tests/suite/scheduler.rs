@@ -16,7 +16,7 @@ use muso::data::{Forget, OutputFile};
 use muso::engine::AnyEngine;
 use muso::pipeline::networks::config::{Config, EarlyStop};
 use muso::pipeline::networks::folder::Folder;
-use muso::pipeline::networks::{Workplace, single};
+use muso::pipeline::networks::{Train, Unlearn, Workplace};
 use muso::progress::Progress;
 use muso::scheduler::{Lane, Scheduler};
 use muso::train::Recipe;
@@ -124,7 +124,7 @@ impl Stand {
         scheduler: Scheduler,
         progress: &mut dyn Progress,
     ) -> Result<Vec<u8>> {
-        let request = single::Unlearn {
+        let request = Unlearn {
             config: config(),
             run: Some(self.path("whole").path().to_owned()),
             model: None,
@@ -138,9 +138,9 @@ impl Stand {
             ],
             retrain: false,
         };
-        let report = request.run(&place(scheduler)?, progress)?;
+        let unlearned = request.run(&place(scheduler)?, progress)?;
         let out = self.home.path().join("forgot.safetensors");
-        report.write(Some(OutputFile::create(&out)?), None, None)?;
+        unlearned.write(Some(OutputFile::create(&out)?), None, None)?;
         Ok(fs::read(out).unwrap())
     }
 
@@ -170,7 +170,12 @@ fn train(
     scheduler: Scheduler,
     progress: &mut dyn Progress,
 ) -> Result<()> {
-    single::train(folder, &config(), resumed, &place(scheduler)?, progress).map(drop)
+    let request = Train {
+        folder: folder.clone(),
+        config: config(),
+        resumed,
+    };
+    request.run(&place(scheduler)?, progress).map(drop)
 }
 
 /// Whether something is being made that the run needs: a lane of labels makes one item and is not asked for its end.
@@ -583,7 +588,7 @@ fn labels_that_fail_stop_the_training_beside_them() {
             }
             Ok(())
         });
-        let mut request = single::Unlearn {
+        let mut request = Unlearn {
             config: config(),
             run: Some(stand.path("whole").path().to_owned()),
             model: None,

@@ -234,12 +234,8 @@ struct Gate<'a, N: FeatureNet> {
 }
 
 impl<N: FeatureNet> Watch<N> for Gate<'_, N> {
-    fn rows(&mut self, done: u64, total: u64) -> bool {
-        self.watch.rows(done, total)
-    }
-
-    fn other(&mut self, phase: &str, done: u64, total: u64) -> bool {
-        self.watch.other(phase, done, total)
+    fn inner(&mut self) -> Option<&mut dyn Watch<N>> {
+        Some(self.watch)
     }
 
     fn before_step(&mut self, rows: &[usize]) -> Result<()> {
@@ -249,10 +245,6 @@ impl<N: FeatureNet> Watch<N> for Gate<'_, N> {
             self.relabelled.set_when_due(self.labels)?;
         }
         self.watch.before_step(rows)
-    }
-
-    fn epoch(&mut self, session: &Session<N>) -> Result<()> {
-        self.watch.epoch(session)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::features::Batches;
 use crate::labels::{TargetFit, TargetForm, TargetParams};
 use crate::softmax::{entropy, softmax};
-use crate::train::{Beside, Recipe, Rule, Schedule, Watch};
+use crate::train::{Beside, Recipe, Rule, Schedule, Session, Watch};
 
 /// What the retained rows alone say of the forgotten ones, seen through features that have not memorised them.
 ///
@@ -173,16 +173,16 @@ impl MusoS {
     }
 }
 
-/// Passes on how far it is, but not the epochs: they are not those of the network that forgets.
+/// Keeps the epochs from a watch: they are not those of the network that forgets.
 struct Quiet<'a, N: FeatureNet>(&'a mut dyn Watch<N>);
 
 impl<N: FeatureNet> Watch<N> for Quiet<'_, N> {
-    fn rows(&mut self, done: u64, total: u64) -> bool {
-        self.0.rows(done, total)
+    fn inner(&mut self) -> Option<&mut dyn Watch<N>> {
+        Some(self.0)
     }
 
-    fn other(&mut self, phase: &str, done: u64, total: u64) -> bool {
-        self.0.other(phase, done, total)
+    fn epoch(&mut self, _: &Session<N>) -> Result<()> {
+        Ok(())
     }
 }
 

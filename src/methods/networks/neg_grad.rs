@@ -71,21 +71,13 @@ struct Drawing<'a, N: FeatureNet, B: Batches> {
 }
 
 impl<N: FeatureNet, B: Batches> Watch<N> for Drawing<'_, N, B> {
-    fn rows(&mut self, done: u64, total: u64) -> bool {
-        self.watch.rows(done, total)
-    }
-
-    fn other(&mut self, phase: &str, done: u64, total: u64) -> bool {
-        self.watch.other(phase, done, total)
+    fn inner(&mut self) -> Option<&mut dyn Watch<N>> {
+        Some(self.watch)
     }
 
     fn before_step(&mut self, rows: &[usize]) -> Result<()> {
         *self.drawn.borrow_mut() = Some(self.rounds.next()?);
         self.watch.before_step(rows)
-    }
-
-    fn epoch(&mut self, session: &Session<N>) -> Result<()> {
-        self.watch.epoch(session)
     }
 }
 

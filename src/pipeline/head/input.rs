@@ -1,19 +1,15 @@
-//! Everything that was opened and checked, and the one pass that the solve needs.
+//! The first phase of a run: rows, sums and head are opened, held against each other, and the rows to forget are chosen.
+//!
+//! What comes out is checked and not yet read; the [plan](super::plan) depends on its shape, and the
+//! [pass](super::collect) over the rows on the plan.
 
-use super::plan::Plan;
 use super::request::{NamedSums, Params};
 use crate::data::Head;
-use crate::data::rows::{Choice, RowSource, Which};
-use crate::engine::{Engine, Matrix, Sums};
+use crate::data::rows::{Choice, RowSource};
+use crate::engine::Matrix;
 use crate::error::{Error, Result};
 use crate::gram::shard::Shard;
-use crate::gram::{DualGram, Gram, GramBuilder, Route, SUMS_LANE, split_sums};
-use crate::outcome::{HeadReport, RowCounts};
 use crate::progress::{Progress, check};
-use crate::scheduler::Scheduler;
-
-/// Factor by which forgotten rows may outweigh retained ones in a feature before subtracting them is worth a warning.
-const OUTWEIGHED: f64 = 1e3;
 
 /// Opened and checked inputs of a run.
 pub(super) struct Input<'a> {
@@ -28,13 +24,8 @@ pub(super) struct Input<'a> {
     pub(super) init: Matrix,
 }
 
-/// Result of the pass over the rows.
-pub(super) enum Collected {
-    Primal { retained: Sums, forgotten: Sums },
-    Dual(DualGram),
-}
-
 impl<'a> Input<'a> {
+    /// Opens what a request names, and refuses what does not belong together.
     pub(super) fn open(
         params: &Params<'a>,
         labels_wanted: bool,
@@ -106,7 +97,8 @@ impl<'a> Input<'a> {
         self.total() - self.forgotten()
     }
 
-    fn total(&self) -> u64 {
+    /// Returns the number of rows, retained and forgotten.
+    pub(super) fn total(&self) -> u64 {
         match (&self.shard, &self.rows) {
             (Some(shard), _) => shard.rows(),
             (None, Some(rows)) => rows.rows(),
@@ -124,90 +116,6 @@ impl<'a> Input<'a> {
             name: "`.features`",
             expected: "the feature file, since this needs the rows".into(),
         })
-    }
-
-    /// Makes the pass over the rows, and says what to know about it.
-    pub(super) fn collect<E: Engine>(
-        &self,
-        engine: &E,
-        plan: &Plan,
-        scheduler: &Scheduler,
-        progress: &mut dyn Progress,
-    ) -> Result<(Collected, Vec<String>)> {
-        let sums = |rows: &RowSource<'_>, which, progress: &mut dyn Progress| {
-            split_sums(engine, rows, plan.spec, which, scheduler, progress, |_| ())
-        };
-        let mut warnings = Vec::new();
-        if let Some(shard) = &self.shard {
-            let (mut retained, mut forgotten) = (shard.retained.clone(), shard.forgotten.clone());
-            if let Some(rows) = &self.rows {
-                let (_, gone) = sums(rows, Which::Forgotten, progress)?;
-                retained = retained.subtract(&gone);
-                warnings.extend(lost_digits(&retained, &gone));
-                forgotten = forgotten.add(&gone);
-            }
-            warnings.extend(shard.gaps_in_words());
-            if forgotten.rows == 0 {
-                warnings.push(
-                    "no row in the sums is forgotten: the new head is the one of all rows in them"
-                        .into(),
-                );
-            }
-            let collected = Collected::Primal {
-                retained,
-                forgotten,
-            };
-            return Ok((collected, warnings));
-        }
-        let rows = self.rows()?;
-        let collected = match plan.route {
-            Route::Primal => {
-                let (retained, forgotten) = sums(rows, Which::All, progress)?;
-                Collected::Primal {
-                    retained,
-                    forgotten,
-                }
-            }
-            Route::Dual => {
-                let mut builder = GramBuilder::new(engine, Route::Dual, plan.spec)?;
-                rows.stream(scheduler, SUMS_LANE, Which::All, progress, |batch| {
-                    let kept = rows.retained_in(batch);
-                    batch.with_targets(plan.spec, &kept, |rows, targets| {
-                        builder.push(rows, targets)
-                    })
-                })?;
-                match builder.finish()? {
-                    Gram::Dual(dual) => Collected::Dual(dual),
-                    Gram::Primal(_) => unreachable!("the builder was made for the dual route"),
-                }
-            }
-        };
-        Ok((collected, warnings))
-    }
-
-    /// Starts the report with what is known before anything is solved.
-    pub(super) fn report(&self, plan: &Plan) -> HeadReport {
-        HeadReport {
-            version: crate::VERSION.into(),
-            objective: plan.objective.name().into(),
-            route: plan.route.name().into(),
-            source: plan.source.name().into(),
-            rows: RowCounts {
-                total: self.total(),
-                retained: self.retained(),
-                forgotten: self.forgotten(),
-            },
-            features: self.head.weight.cols(),
-            bias: self.head.bias.is_some(),
-            classes: self.classes(),
-            dtype: match (&self.shard, &self.rows) {
-                (Some(shard), _) => shard.dtype().into(),
-                (None, Some(rows)) => rows.dtype().name().into(),
-                (None, None) => String::new(),
-            },
-            ridge: plan.ridge,
-            ..HeadReport::default()
-        }
     }
 }
 
@@ -344,18 +252,4 @@ fn to_subtract(
             "rows that were summed there",
         ),
     }
-}
-
-/// Says where subtracting rows has cost digits: where they outweigh what is left.
-fn lost_digits(left: &Sums, gone: &Sums) -> Option<String> {
-    let share = |d: usize| gone.gram[(d, d)] / left.gram[(d, d)].abs();
-    let (feature, share) = (0..left.gram.rows())
-        .map(|d| (d, share(d)))
-        .filter(|(_, share)| *share >= OUTWEIGHED)
-        .max_by(|a, b| a.1.total_cmp(&b.1))?;
-    let digits = share.log10().ceil().min(16.0);
-    Some(format!(
-        "subtracting the forgotten rows from the sums cost about {digits} of 16 digits in feature {feature}, where \
-         they outweigh the retained rows; sums made with `.forget`, or `.features` without `.sums`, cost none"
-    ))
 }

@@ -2,11 +2,11 @@
 //!
 //! Rows in files are streamed: whatever their size, memory stays at a few batches and a few D×D matrices. In order:
 //!
-//! 1. **check** (`input`): shapes, labels and the choice of rows, before any heavy work;
-//! 2. **sums** (`input`): one pass over all rows. Primal: sums over the retained and over the forgotten rows, apart:
+//! 1. **check** (`input`, `plan`): shapes, labels, the choice of rows and of a route, before any heavy work;
+//! 2. **sums** (`collect`): one pass over all rows. Primal: sums over the retained and over the forgotten rows, apart:
 //!    subtracting one from the whole would cost digits where a forgotten row is large. Dual, when fewer rows are
 //!    retained than there are features: the retained rows;
-//! 3. **solve** (`plan`, `solve`): the new head;
+//! 3. **solve** (`solve`): the new head;
 //! 4. **labels** (`labels`), when asked for: the optimal labels Z_u W of the forgotten rows, kept or streamed to a file;
 //! 5. **verify** (`verify`), when asked for: a second pass that solves from the retained rows and their labels alone,
 //!    whatever route the new head came by and summed in another order, and takes the gradient of
@@ -29,6 +29,7 @@
 //! with w_p the given head and w₀ the initial one, zero when none is given. A bias is one more feature that is always 1
 //! and is penalised like the others. [`Head::forget`] is the short way here.
 
+mod collect;
 mod input;
 mod labels;
 mod plan;
@@ -46,8 +47,9 @@ use crate::data::{Head, rounded};
 use crate::engine::{Engine, Matrix};
 use crate::error::Result;
 use crate::gram::SUMS_LANE;
-use crate::outcome::{Change, HeadReport};
+use crate::outcome::{Change, HeadReport, RowCounts};
 use crate::scheduler::Scheduler;
+use collect::collect;
 use input::Input;
 use plan::Plan;
 
@@ -83,7 +85,7 @@ pub fn run<E: Engine>(
     let plan = Plan::new(params, &input)?;
     clock.lap("check");
 
-    let (collected, mut warnings) = input.collect(engine, &plan, scheduler, progress)?;
+    let (collected, mut warnings) = collect(engine, &input, &plan, scheduler, progress)?;
     clock.lap("sums");
 
     let solved = scheduler.step("solve", 0, || {
@@ -142,7 +144,7 @@ pub fn run<E: Engine>(
         warnings,
         seconds: clock.total(),
         phases: clock.phases,
-        ..input.report(&plan)
+        ..known(&input, &plan)
     };
     Ok(Outcome {
         head: input.head.with_weights(&weights),
@@ -150,6 +152,32 @@ pub fn run<E: Engine>(
     })
 }
 
+/// Returns the part of the report that is known before anything is solved.
+fn known(input: &Input<'_>, plan: &Plan) -> HeadReport {
+    HeadReport {
+        version: crate::VERSION.into(),
+        objective: plan.objective.name().into(),
+        route: plan.route.name().into(),
+        source: plan.source.name().into(),
+        rows: RowCounts {
+            total: input.total(),
+            retained: input.retained(),
+            forgotten: input.forgotten(),
+        },
+        features: input.head.weight.cols(),
+        bias: input.head.bias.is_some(),
+        classes: input.classes(),
+        dtype: match (&input.shard, &input.rows) {
+            (Some(shard), _) => shard.dtype().into(),
+            (None, Some(rows)) => rows.dtype().name().into(),
+            (None, None) => String::new(),
+        },
+        ridge: plan.ridge,
+        ..HeadReport::default()
+    }
+}
+
+/// Returns ‖a − b‖/‖b‖.
 fn relative_distance(a: &Matrix, b: &Matrix) -> f64 {
     a.zip(b, |a, b| a - b).norm() / b.norm().max(f64::MIN_POSITIVE)
 }

@@ -1,6 +1,7 @@
 //! The new head in closed form, and how far its premise holds.
 
-use super::input::{Collected, Input};
+use super::collect::Collected;
+use super::input::Input;
 use super::plan::Plan;
 use super::request::{Objective, Source};
 use super::{PREMISE_LIMIT, relative_distance};

@@ -1,13 +1,19 @@
-//! The gap table: every method against retraining, over scenarios and seeds.
+//! `muso compare`: the gap table, every method against retraining, over scenarios and seeds.
+//!
+//! [`run`] puts data and network on a [`Workbench`], lets a [`Plan`] do the work, and makes the report of what it found.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use muso_models::burn::tensor::Device;
-
-use super::Machine;
+use super::cases::Case;
 use super::config::Config;
-use super::experiment::{Arm, Bench, Case, Comparison, Plan, Run};
+use super::plan::{Arm, Comparison, Plan, Run};
+use super::settings::flat;
+use super::workbench::Workbench;
+use super::workplace::Workplace;
+use crate::engine::AnyEngine;
+#[cfg(feature = "cuda")]
+use crate::engine::Engine;
 use crate::error::Result;
 use crate::evaluate::{Judged, RowSet};
 use crate::methods::networks as methods;
@@ -16,12 +22,11 @@ use crate::outcome::{
     NetworkReport, PRETRAINED, RETRAIN, Row, ScenarioTable, Stat, Table, Tuning, paper,
 };
 use crate::progress::Progress;
-use crate::scheduler::Scheduler;
 
 /// The words around a table.
 #[derive(Clone, Debug, Default)]
 pub struct Setting {
-    /// Its title.
+    /// The title of the table.
     pub title: String,
     /// What was run, in a line.
     pub setting: String,
@@ -38,7 +43,7 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// For a run of the user's own.
+    /// Returns the words around a run of the user's own.
     pub fn own() -> Self {
         Self {
             title: "Unlearning, method by method".into(),
@@ -54,17 +59,17 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// For programs.
+    /// Returns the report as JSON, for programs.
     pub fn to_json(&self) -> String {
         self.report.to_json()
     }
 }
 
-/// Runs a comparison.
+/// Runs every method of a configuration against retraining, and makes the table.
 pub fn run(
     config: &Config,
     setting: Setting,
-    machine: Machine<'_>,
+    place: &Workplace,
     progress: &mut dyn Progress,
 ) -> Result<Compared> {
     let arms: Vec<Arm> = config
@@ -77,16 +82,16 @@ pub fn run(
         })
         .collect();
     let clock = Instant::now();
-    let (bench, cases) = prepare(config)?;
-    let comparisons = run_arms(config, &bench, &cases, &arms, machine, progress)?;
-    let mut report = report(config, setting, &bench, &arms, &cases, &comparisons);
+    let (workbench, cases) = prepare(config, place)?;
+    let comparisons = run_arms(config, &workbench, &cases, &arms, progress)?;
+    let mut report = report(config, setting, &workbench, &arms, &cases, &comparisons);
     report.table.seconds = clock.elapsed().as_secs_f64();
-    report.table.machine = machine.describe();
+    report.table.machine = machine(place);
     Ok(Compared { report })
 }
 
 impl Compared {
-    /// Both, as one table; the second's settings are those of the first but for the data.
+    /// Returns both as one table; the second's settings are those of the first but for the data.
     pub fn join(mut self, other: Self) -> Self {
         let (mine, theirs) = (&mut self.report, other.report);
         mine.table.scenarios.extend(theirs.table.scenarios);
@@ -100,8 +105,8 @@ impl Compared {
 }
 
 /// Opens the data and finds the rows of every scenario and seed.
-pub fn prepare(config: &Config) -> Result<(Bench, Vec<Vec<Case>>)> {
-    let data = config.open()?;
+pub fn prepare(config: &Config, place: &Workplace) -> Result<(Workbench, Vec<Vec<Case>>)> {
+    let data = config.data.open()?;
     let network = config.network(&data);
     let cases = config
         .forget
@@ -114,25 +119,32 @@ pub fn prepare(config: &Config) -> Result<(Bench, Vec<Vec<Case>>)> {
                 .collect()
         })
         .collect::<Result<Vec<Vec<Case>>>>()?;
-    // Every core has a job of its own already.
-    let scheduler = Scheduler::in_place();
-    Ok((
-        Bench::new(data, network, &Device::flex(), &scheduler)?,
-        cases,
-    ))
+    Ok((Workbench::new(place, data, network)?, cases))
+}
+
+/// Returns what a comparison runs on, in a few words.
+fn machine(place: &Workplace) -> String {
+    let threads = place.threads;
+    match &place.engine {
+        AnyEngine::Cpu(_) => format!("cpu, {threads} threads"),
+        #[cfg(feature = "cuda")]
+        other => format!(
+            "cpu, {threads} threads; closed forms on {}",
+            other.describe()
+        ),
+    }
 }
 
 /// Trains, retrains and unlearns.
 pub fn run_arms(
     config: &Config,
-    bench: &Bench,
+    workbench: &Workbench,
     cases: &[Vec<Case>],
     arms: &[Arm],
-    machine: Machine<'_>,
     progress: &mut dyn Progress,
 ) -> Result<Vec<Comparison>> {
     let plan = Plan {
-        bench,
+        workbench,
         recipe: &config.train,
         snapshots: &config.snapshot_epochs(),
         mia: config.mia,
@@ -140,7 +152,6 @@ pub fn run_arms(
         cases,
         arms,
         retrains: config.retrains,
-        machine,
     };
     plan.run(progress)
 }
@@ -192,7 +203,7 @@ fn rows_of(comparisons: &[&Comparison], choose: impl Fn(&Judged) -> &RowSet) -> 
 fn report(
     config: &Config,
     setting: Setting,
-    bench: &Bench,
+    workbench: &Workbench,
     arms: &[Arm],
     cases: &[Vec<Case>],
     comparisons: &[Comparison],
@@ -249,15 +260,15 @@ fn report(
         });
         details.push(detail(name, first, &here, arms, &setting));
     }
-    let network = &bench.network;
+    let network = &workbench.network;
     let settings = [
         (
             "data",
             format!(
                 "{}, {} training and {} test images",
                 config.data.kind,
-                bench.train.data.set.len(),
-                bench.test.data.set.len()
+                workbench.train.data.set.len(),
+                workbench.test.data.set.len()
             ),
         ),
         (
@@ -269,7 +280,7 @@ fn report(
             format!(
                 "{} epochs of {} rows, batch {}",
                 config.train.epochs,
-                bench.train.data.set.len(),
+                workbench.train.data.set.len(),
                 config.train.batch
             ),
         ),
@@ -357,28 +368,6 @@ fn detail(
         curves,
         tuning: setting.tuning.clone(),
     }
-}
-
-/// Nested settings as `recipe.epochs` and the like.
-pub(crate) fn flat(table: &toml::Table) -> BTreeMap<String, String> {
-    fn add(prefix: &str, table: &toml::Table, out: &mut BTreeMap<String, String>) {
-        for (key, value) in table {
-            let name = if prefix.is_empty() {
-                key.clone()
-            } else {
-                format!("{prefix}.{key}")
-            };
-            match value {
-                toml::Value::Table(inner) => add(&name, inner, out),
-                other => {
-                    out.insert(name, other.to_string());
-                }
-            }
-        }
-    }
-    let mut out = BTreeMap::new();
-    add("", table, &mut out);
-    out
 }
 
 #[cfg(test)]

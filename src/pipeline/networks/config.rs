@@ -12,17 +12,21 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use muso_models::{Architecture, NetworkConfig};
 use serde::{Deserialize, Serialize};
 
+use super::data::Data;
 use crate::data::Forget;
-use crate::data::images::{self, Dataset, ImageSet, Kind, Normalisation};
+use crate::data::images::Dataset;
 use crate::error::{Error, Result};
 use crate::evaluate::Mia;
 use crate::methods::networks::{METHODS, Method, find};
 use crate::train::Recipe;
+
+/// The name that the file has in the folder of a run.
+pub(super) const CONFIG_FILE: &str = "config.toml";
 
 /// A whole run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -61,31 +65,11 @@ pub struct EarlyStop {
     pub hold_out: f64,
 }
 
-/// The images.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-pub struct Data {
-    /// Which data set.
-    pub kind: Kind,
-    /// Where it is; the embedded one needs none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub path: Option<PathBuf>,
-    /// Side to which the images of a plain folder are scaled.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub image_size: Option<usize>,
-    /// Only the first so many training and test rows of each class, the finest that the set has.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub per_class: Option<[usize; 2]>,
-    /// Other than the data set's own.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub normalisation: Option<Normalisation>,
-}
-
 /// The network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Net {
-    /// Which one.
+    /// Which architecture.
     pub architecture: Architecture,
     /// Channels of its first stage, if not the usual number.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -105,18 +89,6 @@ impl Default for Config {
             early_stop: None,
             forget: vec![Forget::random(0.1)],
             methods: BTreeMap::new(),
-        }
-    }
-}
-
-impl Default for Data {
-    fn default() -> Self {
-        Self {
-            kind: Kind::Fashion,
-            path: None,
-            image_size: None,
-            per_class: None,
-            normalisation: None,
         }
     }
 }
@@ -145,13 +117,18 @@ impl Config {
         Ok(config)
     }
 
-    /// Reads a file.
+    /// Reads a run from a file.
     pub fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, "read", e))?;
         Self::parse(&text, path)
     }
 
-    /// Every field, defaults included.
+    /// Reads the settings of the training run in a folder.
+    pub fn of_run(folder: &Path) -> Result<Self> {
+        Self::read(&folder.join(CONFIG_FILE))
+    }
+
+    /// Returns every field as TOML, defaults included.
     pub fn to_toml(&self) -> String {
         let mut full = self.clone();
         full.methods = match self.methods() {
@@ -193,7 +170,7 @@ impl Config {
         self.methods().map(|_| ())
     }
 
-    /// The methods that were asked for, by key, in the order of tables.
+    /// Returns the methods that were asked for, by key, in the order of tables.
     pub fn methods(&self) -> Result<Vec<(&'static str, Box<dyn Method>)>> {
         for name in self.methods.keys() {
             find(name)?;
@@ -220,24 +197,7 @@ impl Config {
         Ok(())
     }
 
-    /// Opens the data set.
-    pub fn open(&self) -> Result<Dataset> {
-        let folder = self.data.path.as_deref();
-        let mut data = match self.data.image_size {
-            Some(size) => images::open_resized(self.data.kind, folder, size)?,
-            None => images::open(self.data.kind, folder)?,
-        };
-        if let Some([train, test]) = self.data.per_class {
-            data.train = first_of_each(&data.train, train)?;
-            data.test = first_of_each(&data.test, test)?;
-        }
-        if let Some(normalisation) = &self.data.normalisation {
-            data.normalisation = normalisation.clone();
-        }
-        Ok(data)
-    }
-
-    /// The network for a data set.
+    /// Returns the make of the network for a data set.
     pub fn network(&self, data: &Dataset) -> NetworkConfig {
         let classes = data.train.classes().len();
         let network = NetworkConfig::new(self.network.architecture, classes, data.train.shape());
@@ -247,7 +207,7 @@ impl Config {
         }
     }
 
-    /// The epochs after which a snapshot is kept.
+    /// Returns the epochs after which a snapshot is kept.
     pub fn snapshot_epochs(&self) -> Vec<usize> {
         let epochs = self.train.epochs;
         let mut list: Vec<usize> = self
@@ -260,18 +220,4 @@ impl Config {
         list.dedup();
         list
     }
-}
-
-/// The first `count` rows of each class, in the order of the set.
-fn first_of_each(set: &ImageSet, count: usize) -> Result<ImageSet> {
-    let labels = set.fine().map_or(set.labels(), |(labels, _)| labels);
-    let mut taken: BTreeMap<i64, usize> = BTreeMap::new();
-    let rows: Vec<usize> = (0..labels.len())
-        .filter(|&row| {
-            let seen = taken.entry(labels[row]).or_default();
-            *seen += 1;
-            *seen <= count
-        })
-        .collect();
-    set.subset(&rows)
 }

@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::Machine;
-use super::compare::{Compared, Setting, flat, prepare, run as compare, run_arms};
+use super::compare::{Compared, Setting, prepare, run as compare, run_arms};
 use super::config::Config;
-use super::experiment::Arm;
+use super::plan::Arm;
+use super::settings::flat;
+use super::workplace::Workplace;
 use crate::error::{Error, Result};
 use crate::methods::networks::find;
 use crate::outcome::Tuning;
@@ -83,11 +84,11 @@ fn describe_all(grid: &[toml::Table]) -> String {
     all.join("; ")
 }
 
-/// The comparison.
+/// Runs the comparison with the settings that tuning chose.
 pub fn run(
     seeds: &[u64],
     command: &str,
-    machine: Machine<'_>,
+    place: &Workplace,
     progress: &mut dyn Progress,
 ) -> Result<Compared> {
     let (config, tuning) = config(seeds)?;
@@ -109,7 +110,7 @@ pub fn run(
         tuning,
         ..Setting::default()
     };
-    compare(&config, setting, machine, progress)
+    compare(&config, setting, place, progress)
 }
 
 /// Tries every setting of some methods, or of all, on the tuning seeds and says how each did, as the text of
@@ -117,7 +118,7 @@ pub fn run(
 pub fn tune(
     methods: &[String],
     seeds: &[u64],
-    machine: Machine<'_>,
+    place: &Workplace,
     progress: &mut dyn Progress,
 ) -> Result<String> {
     let wanted: Vec<&str> = methods
@@ -137,8 +138,8 @@ pub fn tune(
             });
         }
     }
-    let (bench, cases) = prepare(&config)?;
-    let comparisons = run_arms(&config, &bench, &cases, &arms, machine, progress)?;
+    let (workbench, cases) = prepare(&config, place)?;
+    let comparisons = run_arms(&config, &workbench, &cases, &arms, progress)?;
     let mut text = format!(
         "# Written by `muso demo --nn --tune`: AvgGap on seeds {seeds:?} of every setting in demo-grid.toml, by scenario in\n\
          # the order of demo.toml, and their mean. The least mean is chosen.\n"

@@ -10,15 +10,19 @@
 //! ```
 //!
 //! Every file appears whole or not at all. A run that was stopped at any step goes on to the same bytes.
+//!
+//! [`Folder::train`] is the training of [`Train`](super::Train); [`Folder::open`] is where [`Unlearn`](super::Unlearn)
+//! takes its networks from.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use muso_models::{Network, NetworkConfig, StateDict};
+use muso_models::{Network, StateDict};
 
-use super::config::Config;
-use super::experiment::Bench;
+use super::checkpoint::{MAKE, load_into, make_text, metadata};
+use super::config::{CONFIG_FILE, Config};
+use super::workbench::Workbench;
 use crate::data::OutputFile;
 use crate::data::checkpoint::{read_checkpoint, write_state};
 use crate::data::images::shuffled;
@@ -26,16 +30,13 @@ use crate::error::{Error, Result};
 use crate::methods::networks::Snapshot;
 use crate::progress::Progress;
 use crate::seeds::Purpose;
-use crate::train::{RowTargets, Session, Watch};
+use crate::train::{InPhase, RowTargets, Session};
 
-const CONFIG: &str = "config.toml";
 const INITIAL: &str = "initial.safetensors";
 const SESSION: &str = "session.safetensors";
 const BEST: &str = "best.safetensors";
 const MODEL: &str = "model.safetensors";
 const LOG: &str = "log.csv";
-/// Metadata key of the network's make.
-pub(super) const MAKE: &str = "muso.network";
 /// Metadata key of the log so far.
 const LOG_KEY: &str = "muso.log";
 
@@ -47,13 +48,13 @@ pub struct Folder {
 
 /// A run that is finished.
 pub struct Finished {
-    /// Its settings.
+    /// The settings of the run.
     pub config: Config,
-    /// Before.
+    /// The network before training.
     pub initial: Network,
-    /// After.
+    /// The trained network.
     pub model: Network,
-    /// In between, by ascending epoch.
+    /// The networks that were kept in between, by ascending epoch.
     pub snapshots: Vec<Snapshot>,
 }
 
@@ -66,12 +67,12 @@ struct Line {
 }
 
 impl Folder {
-    /// A folder that may not be there yet.
+    /// Names a folder that may not be there yet.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
 
-    /// Where it is.
+    /// Returns where the folder is.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -84,17 +85,12 @@ impl Folder {
         self.file(&format!("snapshot-{epoch:04}.safetensors"))
     }
 
-    /// The settings of the run.
-    pub fn config(&self) -> Result<Config> {
-        Config::read(&self.file(CONFIG))
-    }
-
     /// Makes the folder and writes the settings.
     ///
     /// # Errors
     /// If there is a run in it already.
     pub fn create(&self, config: &Config) -> Result<()> {
-        for name in [CONFIG, SESSION, MODEL] {
+        for name in [CONFIG_FILE, SESSION, MODEL] {
             if self.file(name).exists() {
                 return Err(Error::format(
                     &self.path,
@@ -104,7 +100,7 @@ impl Folder {
             }
         }
         fs::create_dir_all(&self.path).map_err(|e| Error::io(&self.path, "create", e))?;
-        put(&self.file(CONFIG), config.to_toml().as_bytes())
+        put(&self.file(CONFIG_FILE), config.to_toml().as_bytes())
     }
 
     /// Takes away what [`Folder::create`] and the start of training wrote, if no step was saved: a run that failed at once
@@ -114,7 +110,7 @@ impl Folder {
             return;
         }
         // What cannot be removed stays, and the next run says that it is there.
-        for name in [CONFIG, INITIAL] {
+        for name in [CONFIG_FILE, INITIAL] {
             let _ = fs::remove_file(self.file(name));
         }
         let _ = fs::remove_dir(&self.path);
@@ -127,7 +123,7 @@ impl Folder {
     pub fn train(
         &self,
         config: &Config,
-        bench: &Bench,
+        workbench: &Workbench,
         progress: &mut dyn Progress,
     ) -> Result<Network> {
         if self.is_finished() {
@@ -138,15 +134,15 @@ impl Folder {
             ));
         }
         let seed = config.seeds[0];
-        let initial = bench.initial(seed)?;
-        let make = make_text(&bench.network);
-        let rows: Vec<usize> = (0..bench.train.data.set.len()).collect();
+        let initial = workbench.initial(seed)?;
+        let make = make_text(&workbench.network);
+        let rows: Vec<usize> = (0..workbench.train.data.set.len()).collect();
         let (rows, held_out) = hold_out(rows, config, seed);
         let session_file = self.file(SESSION);
         let (mut session, mut log) = if session_file.exists() {
             let (arrays, texts) = read_checkpoint(&session_file)?;
             let like = initial;
-            let device = &bench.train.device;
+            let device = &workbench.train.device;
             let session = Session::from_state(like, &arrays, &texts, &session_file, device)?;
             if session.recipe != config.train {
                 return Err(Error::format(
@@ -169,20 +165,20 @@ impl Folder {
             (session, Vec::new())
         };
 
-        let targets = RowTargets::new(bench.train.data.set.labels(), bench.network.classes);
+        let targets = RowTargets::new(workbench.train.data.set.labels(), workbench.network.classes);
         let keep = config.snapshot_epochs();
         let patience = config.early_stop.as_ref().map(|stop| stop.patience);
-        let mut watch = Reporting(progress);
+        let mut watch = InPhase("training", progress);
         let mut epoch = |session: &mut Session, trained: usize| {
             // A run may have been stopped between an epoch and what is measured after it.
             if session.epoch == trained {
                 let mut loss = |step: &crate::train::Step<'_>| targets.loss(step);
-                session.advance(&bench.train, &rows, None, &mut loss, None, &mut watch)?;
+                session.advance(&workbench.train, &rows, None, &mut loss, None, &mut watch)?;
             }
             match &held_out[..] {
                 [] => Ok(None),
-                rows => bench
-                    .accuracy(&bench.train, &session.network, rows, &mut ())
+                rows => workbench
+                    .accuracy(&workbench.train, &session.network, rows, &mut ())
                     .map(Some),
             }
         };
@@ -221,7 +217,7 @@ impl Folder {
         Ok(network)
     }
 
-    /// Whether the trained network is there.
+    /// Returns whether the trained network is there.
     pub fn is_finished(&self) -> bool {
         self.file(MODEL).exists()
     }
@@ -237,9 +233,9 @@ impl Folder {
         Ok(())
     }
 
-    /// The trained network of a run that may have been stopped right after it was written.
-    pub(super) fn finished_model(&self, bench: &Bench) -> Result<Network> {
-        let model = load_into(bench.initial(0)?, &self.file(MODEL))?;
+    /// Returns the trained network of a run that may have been stopped right after it was written.
+    pub(super) fn finished_model(&self, workbench: &Workbench) -> Result<Network> {
+        let model = load_into(workbench.initial(0)?, &self.file(MODEL))?;
         self.tidy()?;
         Ok(model)
     }
@@ -258,13 +254,12 @@ impl Folder {
     }
 
     fn write_network_to(&self, path: &Path, network: &Network, make: &str) -> Result<()> {
-        let texts = BTreeMap::from([(MAKE.to_owned(), make.to_owned())]);
-        write(path, &network.state(), &texts)
+        write(path, &network.state(), &metadata(make))
     }
 
     /// Reads a finished run.
-    pub fn open(&self, bench: &Bench) -> Result<Finished> {
-        let config = self.config()?;
+    pub fn open(&self, workbench: &Workbench) -> Result<Finished> {
+        let config = Config::of_run(&self.path)?;
         let model = self.file(MODEL);
         if !model.exists() {
             return Err(Error::format(
@@ -273,7 +268,7 @@ impl Folder {
                 "a finished run; training with `.resume` goes on with this one",
             ));
         }
-        let blank = bench.initial(0)?;
+        let blank = workbench.initial(0)?;
         let mut snapshots = Vec::new();
         for epoch in config.snapshot_epochs() {
             let path = self.snapshot(epoch);
@@ -290,14 +285,6 @@ impl Folder {
             snapshots,
             config,
         })
-    }
-}
-
-struct Reporting<'a>(&'a mut dyn Progress);
-
-impl Watch for Reporting<'_> {
-    fn rows(&mut self, done: u64, total: u64) -> bool {
-        self.0.at("training", done, total)
     }
 }
 
@@ -353,40 +340,6 @@ fn parse_log(text: &str) -> Vec<Line> {
         })
     };
     text.lines().skip(1).filter_map(parse).collect()
-}
-
-/// The make of a network as a text for a file's metadata.
-pub fn make_text(network: &NetworkConfig) -> String {
-    toml::to_string(network).unwrap_or_default()
-}
-
-/// Reads a checkpoint, in any format, into a network of the same make.
-pub fn load_into(like: Network, path: &Path) -> Result<Network> {
-    let (arrays, _) = read_checkpoint(path)?;
-    like.load(&arrays).map_err(|error| {
-        Error::format(path, error.to_string(), "a checkpoint of this architecture")
-    })
-}
-
-/// What a checkpoint says or shows that its network is.
-pub fn make_of(path: &Path) -> Result<NetworkConfig> {
-    let (arrays, texts) = read_checkpoint(path)?;
-    if let Some(text) = texts.get(MAKE) {
-        return toml::from_str(text).map_err(|e| {
-            Error::format(
-                path,
-                format!("`{MAKE}`: {}", e.message()),
-                "a make that muso wrote",
-            )
-        });
-    }
-    NetworkConfig::guess(&arrays).map_err(|e| {
-        Error::format(
-            path,
-            e.to_string(),
-            "a network whose make shows, or `.architecture`",
-        )
-    })
 }
 
 fn write(path: &Path, arrays: &StateDict, texts: &BTreeMap<String, String>) -> Result<()> {

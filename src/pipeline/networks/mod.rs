@@ -1,83 +1,52 @@
 //! Runs on networks: training, unlearning, measuring and the comparisons of the paper's Tables 2 to 4.
 //!
-//! - [`config`]: a run as a file;
-//! - [`folder`]: a training run on disk, which can be stopped and resumed;
-//! - [`single`]: one model at a time, for `muso train`, `unlearn` and `evaluate`;
-//! - [`experiment`] and [`compare`]: every method against retraining, over scenarios and seeds.
+//! What a run is asked for and where it happens:
+//!
+//! - [`config`] and [`data`]: a run as a file, and its images;
+//! - [`Workplace`] and [`Workbench`]: where it computes, and there the data and the network.
+//!
+//! One model at a time, each from request to result:
+//!
+//! - [`Train`], [`Unlearn`] and [`Evaluate`]: `muso train`, `unlearn` and `evaluate`;
+//! - [`folder`]: a training run on disk, which can be stopped and resumed; [`checkpoint`]: a network in a file;
+//! - [`scores`]: what models are worth, and how far they are from others.
+//!
+//! Many models:
+//!
+//! - [`plan`], on [`trained`] networks: every method against retraining, over scenarios and seeds;
+//! - [`compare`], [`demo`] and [`tables`]: the table of it, and ready-made ones.
 
 mod cases;
+pub mod checkpoint;
 pub mod compare;
 pub mod config;
+pub mod data;
 pub mod demo;
-pub mod experiment;
+mod evaluate;
 pub mod folder;
 mod jobs;
-pub mod single;
+pub mod plan;
+pub mod scores;
+mod settings;
+mod start;
 pub mod tables;
+mod train;
+pub mod trained;
+mod unlearn;
+mod unlearned;
+mod workbench;
+mod workplace;
 
+pub use cases::Case;
 pub use config::Config;
+pub use evaluate::Evaluate;
+pub use train::Train;
+pub use unlearn::Unlearn;
+pub use unlearned::Unlearned;
+pub use workbench::Workbench;
+pub use workplace::Workplace;
 
-use muso_models::burn::tensor::Device;
-
-use crate::engine::AnyEngine;
-#[cfg(feature = "cuda")]
-use crate::engine::Engine;
-use crate::error::Result;
-use crate::scheduler::Scheduler;
-
-/// Where a single run computes, and how its work is spread.
-#[derive(Clone, Debug)]
-pub struct Workplace {
-    /// For the closed forms.
-    pub engine: AnyEngine,
-    /// For the networks.
-    pub device: Device,
-    /// The lanes.
-    pub scheduler: Scheduler,
-}
-
-impl Workplace {
-    /// Networks and closed forms on the device of `engine`.
-    ///
-    /// # Errors
-    /// If networks need something there that is not installed.
-    pub fn new(engine: AnyEngine, scheduler: Scheduler) -> Result<Self> {
-        let device = match &engine {
-            AnyEngine::Cpu(_) => Device::flex(),
-            #[cfg(feature = "cuda")]
-            AnyEngine::Cuda(engine) => {
-                crate::gpu::compiler::prepare()?;
-                Device::cuda(engine.context().ordinal())
-            }
-        };
-        Ok(Self {
-            engine,
-            device,
-            scheduler,
-        })
-    }
-}
-
-/// What a comparison runs on.
-#[derive(Clone, Copy, Debug)]
-pub struct Machine<'a> {
-    /// Threads in all, for the networks.
-    pub threads: usize,
-    /// For the closed forms.
-    pub engine: &'a AnyEngine,
-}
-
-impl Machine<'_> {
-    /// In a few words.
-    pub fn describe(&self) -> String {
-        let threads = self.threads;
-        match self.engine {
-            AnyEngine::Cpu(_) => format!("cpu, {threads} threads"),
-            #[cfg(feature = "cuda")]
-            other => format!(
-                "cpu, {threads} threads; closed forms on {}",
-                other.describe()
-            ),
-        }
-    }
-}
+/// The lanes of a run in the order of its flow, for tables and pictures.
+pub const LANES: [&str; 7] = [
+    "decode", "copy", "features", "gram", "solve", "labels", "train",
+];

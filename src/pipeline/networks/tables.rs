@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use muso_models::Architecture;
 
-use super::Machine;
 use super::compare::{Compared, Setting, run};
-use super::config::{Config, Data, Net};
+use super::config::{Config, Net};
+use super::data::Data;
+use super::workplace::Workplace;
 use crate::data::Forget;
 use crate::data::images::{Augment, Kind};
 use crate::error::{Error, Result};
@@ -200,7 +201,7 @@ pub fn reproduce(
     path: Option<&PathBuf>,
     seeds: &[u64],
     command: &str,
-    machine: Machine<'_>,
+    place: &Workplace,
     progress: &mut dyn Progress,
 ) -> Result<Compared> {
     let parts = table.parts();
@@ -224,7 +225,7 @@ pub fn reproduce(
             paper: Some((table.number(), part.dataset)),
             ..Setting::default()
         };
-        let next = run(&config, setting, machine, progress)?;
+        let next = run(&config, setting, place, progress)?;
         whole = Some(match whole {
             Some(before) => before.join(next),
             None => next,

@@ -3,13 +3,13 @@
 use maud::{Markup, html};
 
 use super::{Figure, Page, figures, is_own, plain_table, repeat, settings, text_pairs};
-use crate::outcome::RunReport;
 use crate::report::format;
+use crate::report::run::Sheet;
 use crate::report::svg::{Timeline, TimelineLane};
 use crate::scheduler::Summary;
 
 /// Returns the page of training, unlearning or evaluating one network.
-pub(in crate::report) fn run_page(report: &RunReport) -> String {
+pub(in crate::report) fn run_page(report: &Sheet) -> String {
     let seconds = report.lanes.seconds;
     let time = match seconds > 0.0 {
         true => format!("{} in lanes", format::seconds(seconds)),
@@ -36,7 +36,7 @@ pub(in crate::report) fn run_page(report: &RunReport) -> String {
     })
 }
 
-fn models(report: &RunReport) -> Markup {
+fn models(report: &Sheet) -> Markup {
     let columns = std::iter::once("model").chain(report.columns.iter().map(String::as_str));
     let rows = report.models.iter();
     let rows = rows.map(|(name, values)| (name.as_str(), is_own(name), values.as_slice()));

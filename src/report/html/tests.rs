@@ -3,8 +3,9 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::outcome::{HeadReport, Metric, NetworkReport, RunReport, Stat, Table, sample};
+use crate::outcome::{HeadReport, Metric, NetworkReport, Stat, Table, sample};
 use crate::report::charts::{ChartPage, PageTable};
+use crate::report::run::Sheet;
 use crate::report::svg::{Line, LineChart, Scale};
 use crate::scheduler::{LaneUse, Summary};
 
@@ -183,8 +184,8 @@ fn lane(name: &str, busy: f64, spans: Vec<(f64, f64)>) -> LaneUse {
     }
 }
 
-fn run_report() -> RunReport {
-    RunReport {
+fn run_report() -> Sheet {
+    Sheet {
         title: "MUSO on fashion".into(),
         headline: "MUSO ends 1.20 points from the retrained model".into(),
         figures: vec![["FA".into(), "81.00 %".into(), "93.00 % before".into()]],
@@ -230,7 +231,7 @@ fn the_page_shows_models_settings_and_lanes() {
 
 #[test]
 fn nothing_to_say_is_said() {
-    let page = run_page(&RunReport::default());
+    let page = run_page(&Sheet::default());
     balanced(&page).unwrap();
     assert!(page.contains("No lane has run.") && !page.contains("<svg"));
 }
@@ -305,7 +306,7 @@ fn hostile_text_is_inert_on_the_page_of_networks() {
 
 #[test]
 fn hostile_text_is_inert_on_the_page_of_a_run() {
-    let page = run_page(&RunReport {
+    let page = run_page(&Sheet {
         title: hostile(),
         headline: hostile(),
         figures: vec![[hostile(), hostile(), hostile()]],

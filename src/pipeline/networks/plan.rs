@@ -4,267 +4,41 @@
 //! from the same initial weights, each in its own order of the rows. Those are Retrain: what a method is measured against
 //! is the mean of their metrics, because a single one says as much about its order as about the rows it never saw, and
 //! the gap between two of them says how close to Retrain anything can be expected to come. Then every [`Arm`] unlearns.
+//!
+//! Every network is trained or unlearned as a job of its own (`jobs`), on one
+//! [`Workbench`]; [`compare`](super::compare) makes the table of what comes out.
 
-use std::sync::Arc;
 use std::time::Instant;
 
-use muso_models::burn::tensor::Device;
-use muso_models::{Network, NetworkConfig};
+use muso_models::Network;
 
-use super::Machine;
-pub use super::cases::Case;
+use super::cases::Case;
 use super::jobs::{Ticker, each};
-use crate::data::Split;
-use crate::data::images::{Dataset, Normalisation};
+use super::scores::{Distance, Measured};
+use super::trained::{Trained, train};
+use super::workbench::Workbench;
 use crate::engine::AnyEngine;
 use crate::error::{Error, Result};
-use crate::evaluate::{Judged, Mia, MiaOutputs, Outputs, RowSet, Scores, Source, avg_gap};
-use crate::features::{Feed, Images};
+use crate::evaluate::{Judged, Mia, Scores};
 use crate::methods::networks::{Method, Retrain, Snapshot, Task};
 use crate::progress::Progress;
-use crate::scheduler::Scheduler;
 use crate::seeds::Purpose;
-use crate::train::{Recipe, RowTargets, Session, Watch};
-
-/// Rows on which the accuracy after each epoch is taken.
-const CURVE_ROWS: usize = 500;
-
-/// Images, device and network of a run.
-pub struct Bench {
-    /// Training images.
-    pub train: Feed,
-    /// Test images.
-    pub test: Feed,
-    /// The network.
-    pub network: NetworkConfig,
-}
-
-impl super::Workplace {
-    /// Puts a data set and a network here.
-    pub fn bench(&self, data: Dataset, network: NetworkConfig) -> Result<Bench> {
-        Bench::new(data, network, &self.device, &self.scheduler)
-    }
-}
-
-impl Bench {
-    /// Puts a data set and a network on a device.
-    pub fn new(
-        data: Dataset,
-        network: NetworkConfig,
-        device: &Device,
-        scheduler: &Scheduler,
-    ) -> Result<Self> {
-        network.check()?;
-        let feed = |set, normalisation: &Normalisation| Feed {
-            data: Images {
-                set,
-                normalisation: normalisation.clone(),
-            },
-            device: device.clone(),
-            scheduler: scheduler.clone(),
-        };
-        Ok(Self {
-            train: feed(data.train, &data.normalisation),
-            test: feed(data.test, &data.normalisation),
-            network,
-        })
-    }
-
-    /// The network with the weights that `seed` gives.
-    pub fn initial(&self, seed: u64) -> Result<Network> {
-        let device = &self.train.device;
-        Ok(self
-            .network
-            .init(Purpose::InitialWeights.seed(seed), device)?)
-    }
-
-    /// The task of unlearning some of the training rows, without snapshots.
-    pub(super) fn task<'a>(
-        &'a self,
-        split: &'a Split,
-        networks: [&'a Network; 2],
-        recipe: &'a Recipe,
-        engine: &'a AnyEngine,
-    ) -> Task<'a> {
-        let rows = [split.retain.as_slice(), split.forget.as_slice()];
-        let mut task = Task::new(&self.train, rows, networks, recipe, engine);
-        task.untrained = Some(Arc::new(|seed| {
-            Ok(self.network.init(seed, &self.train.device)?)
-        }));
-        task
-    }
-
-    /// What a network says of some rows.
-    pub fn outputs(
-        &self,
-        network: &Network,
-        rows: &RowSet,
-        progress: &mut dyn Progress,
-    ) -> Result<Outputs> {
-        let feed = match rows.source {
-            Source::Train => &self.train,
-            Source::Test => &self.test,
-        };
-        Outputs::of(feed, network, &rows.rows, progress)
-    }
-
-    /// Percent of `rows` of one of the feeds that a network classifies rightly.
-    pub fn accuracy(
-        &self,
-        feed: &Feed,
-        network: &Network,
-        rows: &[usize],
-        progress: &mut dyn Progress,
-    ) -> Result<f64> {
-        Ok(Outputs::of(feed, network, rows, progress)?.accuracy())
-    }
-
-    /// All metrics of a network.
-    pub fn measure(
-        &self,
-        network: &Network,
-        judged: &Judged,
-        mia: Mia,
-        progress: &mut dyn Progress,
-    ) -> Result<Measured> {
-        let mut says = |rows: &RowSet| self.outputs(network, rows, progress);
-        let retained = says(&judged.ra)?;
-        let tested = says(&judged.ta)?;
-        let forgotten = says(&judged.forgotten)?;
-        // Where a metric is over rows that were passed already, they are not passed again.
-        let fa = if judged.fa == judged.forgotten {
-            forgotten.accuracy()
-        } else {
-            says(&judged.fa)?.accuracy()
-        };
-        let others = match judged.non_members(mia) {
-            rows if *rows == judged.ta => tested.clone(),
-            rows => says(rows)?,
-        };
-        let mia = mia.percent(&MiaOutputs {
-            retained: &retained,
-            test: &others,
-            forgotten: &forgotten,
-        })?;
-        Ok(Measured {
-            scores: Scores {
-                ra: retained.accuracy(),
-                ta: tested.accuracy(),
-                fa,
-                mia,
-            },
-            test_entropies: tested.entropies(),
-            forgotten,
-        })
-    }
-
-    /// RA, TA and FA over at most [`CURVE_ROWS`] rows each.
-    fn glance(&self, network: &Network, judged: &Judged) -> Result<[f64; 3]> {
-        let few = |rows: &RowSet| {
-            let step = rows.rows.len().div_ceil(CURVE_ROWS).max(1);
-            let rows = RowSet {
-                rows: rows.rows.iter().copied().step_by(step).collect(),
-                ..rows.clone()
-            };
-            Ok::<f64, Error>(self.outputs(network, &rows, &mut ())?.accuracy())
-        };
-        Ok([few(&judged.ra)?, few(&judged.ta)?, few(&judged.fa)?])
-    }
-}
-
-/// What was measured of one network.
-#[derive(Clone, Debug)]
-pub struct Measured {
-    /// RA, TA, FA and MIA.
-    pub scores: Scores,
-    /// What it says of the forgotten training rows.
-    pub forgotten: Outputs,
-    /// Entropies of what it says of the test rows behind TA.
-    pub test_entropies: Vec<f64>,
-}
-
-/// A training run from its first weights to its last.
-#[derive(Clone, Debug)]
-pub struct Trained {
-    /// Before.
-    pub initial: Network,
-    /// After.
-    pub network: Network,
-    /// In between.
-    pub snapshots: Vec<Snapshot>,
-    /// Seconds that it took.
-    pub seconds: f64,
-}
-
-/// Trains on `rows` from the weights that `seed` gives, keeping the network after the epochs in `keep`.
-pub fn train(
-    bench: &Bench,
-    recipe: &Recipe,
-    rows: &[usize],
-    keep: &[usize],
-    seed: u64,
-    watch: &mut dyn Watch,
-) -> Result<Trained> {
-    struct Keeping<'a> {
-        keep: &'a [usize],
-        snapshots: Vec<Snapshot>,
-        watch: &'a mut dyn Watch,
-    }
-    impl Watch for Keeping<'_> {
-        fn rows(&mut self, done: u64, total: u64) -> bool {
-            self.watch.rows(done, total)
-        }
-        fn epoch(&mut self, session: &Session) -> Result<()> {
-            if self.keep.contains(&session.epoch) {
-                self.snapshots.push(Snapshot {
-                    epoch: session.epoch,
-                    network: session.network.clone(),
-                });
-            }
-            self.watch.epoch(session)
-        }
-    }
-    let clock = Instant::now();
-    let initial = bench.initial(seed)?;
-    let targets = RowTargets::new(bench.train.data.set.labels(), bench.network.classes);
-    let mut session = Session::new(
-        initial.clone(),
-        recipe.clone(),
-        Purpose::TrainingOrder.seed(seed),
-    );
-    let mut keeping = Keeping {
-        keep,
-        snapshots: Vec::new(),
-        watch,
-    };
-    session.run(
-        &bench.train,
-        rows,
-        &mut |step| targets.loss(step),
-        &mut keeping,
-    )?;
-    Ok(Trained {
-        initial,
-        network: session.network,
-        snapshots: keeping.snapshots,
-        seconds: clock.elapsed().as_secs_f64(),
-    })
-}
+use crate::train::{Recipe, Session};
 
 /// A method with its settings, under a name.
 pub struct Arm {
-    /// In tables.
+    /// The name in tables.
     pub name: String,
-    /// The method.
+    /// The method with its settings.
     pub method: Box<dyn Method>,
 }
 
 /// What one arm did in one case.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// The metrics.
+    /// The metrics of the network that came out.
     pub measured: Measured,
-    /// Distance to Retrain.
+    /// AvgGap to Retrain, points.
     pub gap: f64,
     /// Percent of the forgotten rows on which it says the same as Retrain.
     pub agreement: f64,
@@ -283,26 +57,12 @@ struct Timed {
 }
 
 impl Timed {
-    /// How far it is from the mean of some retrained models.
+    /// Returns the run with its distance to the mean of some retrained models.
     fn against(self, references: &[&Measured]) -> Run {
-        let mean = |value: &dyn Fn(&Measured) -> f64| {
-            references.iter().map(|one| value(one)).sum::<f64>() / references.len() as f64
-        };
-        let truth = Scores {
-            ra: mean(&|one| one.scores.ra),
-            ta: mean(&|one| one.scores.ta),
-            fa: mean(&|one| one.scores.fa),
-            mia: mean(&|one| one.scores.mia),
-        };
-        // What a diverged method says of a row is not known.
-        let diverged = self.measured.scores.ra.is_nan();
+        let Distance { gap, agreement } = self.measured.distance(references);
         Run {
-            gap: avg_gap(&self.measured.scores, &truth),
-            agreement: if diverged {
-                f64::NAN
-            } else {
-                mean(&|one| self.measured.forgotten.agreement(&one.forgotten))
-            },
+            gap,
+            agreement,
             measured: self.measured,
             seconds: self.seconds,
             curve: self.curve,
@@ -312,7 +72,7 @@ impl Timed {
 
 /// Everything of one seed and scenario.
 pub struct Comparison {
-    /// The seed.
+    /// The seed of the repetition.
     pub seed: u64,
     /// Its place in the list of scenarios.
     pub scenario: usize,
@@ -320,23 +80,23 @@ pub struct Comparison {
     pub judged: Judged,
     /// The retrained models; their gaps and agreements are with the others of them.
     pub retrain: Vec<Run>,
-    /// Before unlearning.
+    /// The network before unlearning.
     pub original: Run,
     /// The arms, in their order.
     pub arms: Vec<Run>,
 }
 
-/// What a comparison is made of.
+/// All that a comparison is made of.
 pub struct Plan<'a> {
-    /// Images and network.
-    pub bench: &'a Bench,
-    /// How it is trained.
+    /// Where it runs, with images and network.
+    pub workbench: &'a Workbench,
+    /// How the network is trained.
     pub recipe: &'a Recipe,
     /// Epochs whose network is kept.
     pub snapshots: &'a [usize],
-    /// Which attack.
+    /// Which membership attack.
     pub mia: Mia,
-    /// The repetitions.
+    /// The seeds, one a repetition.
     pub seeds: &'a [u64],
     /// The rows of every scenario, for every seed: `cases[scenario][seed]`.
     pub cases: &'a [Vec<Case>],
@@ -344,8 +104,6 @@ pub struct Plan<'a> {
     pub arms: &'a [Arm],
     /// How many models are retrained in each case.
     pub retrains: usize,
-    /// What it runs on.
-    pub machine: Machine<'a>,
 }
 
 enum TrainJob {
@@ -360,14 +118,14 @@ enum TrainJob {
 }
 
 impl Plan<'_> {
-    /// Runs everything.
+    /// Trains, retrains, unlearns with every arm, and measures all of it.
     pub fn run(&self, progress: &mut dyn Progress) -> Result<Vec<Comparison>> {
         let trained = self.train_all(progress)?;
         self.unlearn_all(&trained, progress)
     }
 
     fn all_rows(&self) -> Vec<usize> {
-        (0..self.bench.train.data.set.len()).collect()
+        (0..self.workbench.train.data.set.len()).collect()
     }
 
     fn train_all(&self, progress: &mut dyn Progress) -> Result<Vec<Trained>> {
@@ -396,7 +154,7 @@ impl Plan<'_> {
             .map(|job| rows(job).len() * self.recipe.epochs)
             .sum();
         each(
-            self.machine.threads,
+            self.workbench.place.threads,
             &jobs,
             "training",
             total as u64,
@@ -407,7 +165,7 @@ impl Plan<'_> {
                     TrainJob::Original { seed } => {
                         let seed = self.seeds[*seed];
                         train(
-                            self.bench,
+                            self.workbench,
                             self.recipe,
                             &self.all_rows(),
                             self.snapshots,
@@ -421,10 +179,10 @@ impl Plan<'_> {
                         order,
                     } => {
                         let case = &self.cases[*scenario][*seed];
-                        let initial = self.bench.initial(self.seeds[*seed])?;
+                        let initial = self.workbench.initial(self.seeds[*seed])?;
                         let clock = Instant::now();
                         let drawn = Purpose::RetrainOrder.nth(self.seeds[*seed], *order as u64);
-                        let engine = self.machine.engine.for_worker();
+                        let engine = self.workbench.place.engine.for_worker();
                         let task = self.task(case, &initial, &initial, &[], drawn, &engine);
                         let network = Retrain {}.unlearn(&task, &mut watch)?;
                         drop(task);
@@ -450,7 +208,7 @@ impl Plan<'_> {
         engine: &'a AnyEngine,
     ) -> Task<'a> {
         let mut task = self
-            .bench
+            .workbench
             .task(&case.split, [original, initial], self.recipe, engine);
         task.snapshots = snapshots;
         task.seed = seed;
@@ -472,9 +230,9 @@ impl Plan<'_> {
             }
         }
         // About five epochs of everything an arm.
-        let total = jobs.len() * self.bench.train.data.set.len() * 5;
+        let total = jobs.len() * self.workbench.train.data.set.len() * 5;
         let found = each(
-            self.machine.threads,
+            self.workbench.place.threads,
             &jobs,
             "unlearning",
             total as u64,
@@ -494,7 +252,7 @@ impl Plan<'_> {
                         networks
                             .map(|(network, seconds)| {
                                 Ok(Timed {
-                                    measured: self.bench.measure(
+                                    measured: self.workbench.measure(
                                         network,
                                         &case.judged,
                                         self.mia,
@@ -563,14 +321,14 @@ impl Plan<'_> {
         let mut watch = ticker.watch(|session: &Session| {
             if seed == 0 {
                 let clock = Instant::now();
-                curve.push(self.bench.glance(&session.network, &case.judged)?);
+                curve.push(self.workbench.glance(&session.network, &case.judged)?);
                 looking += clock.elapsed().as_secs_f64();
             }
             Ok(())
         });
         let clock = Instant::now();
         let drawn = Purpose::ArmDraws.seed(self.seeds[seed]);
-        let engine = self.machine.engine.for_worker();
+        let engine = self.workbench.place.engine.for_worker();
         let Trained {
             initial,
             network,
@@ -580,8 +338,10 @@ impl Plan<'_> {
         let task = self.task(case, network, initial, snapshots, drawn, &engine);
         let unlearned = arm.method.unlearn(&task, &mut watch);
         let seconds = clock.elapsed().as_secs_f64() - looking;
-        let measure =
-            |network: &Network| self.bench.measure(network, &case.judged, self.mia, &mut ());
+        let measure = |network: &Network| {
+            self.workbench
+                .measure(network, &case.judged, self.mia, &mut ())
+        };
         match unlearned.and_then(|network| measure(&network)) {
             Ok(measured) => Ok(Timed {
                 measured,

@@ -1,0 +1,65 @@
+//! Where a run on one model happens, as it was typed: lanes, trace, device, and the page about it.
+//!
+//! `muso train`, `unlearn` and `evaluate` do their work inside [`RunArgs::run`].
+
+use std::path::PathBuf;
+
+use clap::Args;
+use muso::data::OutputFile;
+use muso::engine::Engine;
+use muso::outcome::RunNotes;
+use muso::pipeline::networks::{LANES, Workplace};
+
+use super::lanes::LaneArgs;
+use super::{Common, Outputs, device};
+
+/// How the work of one model is spread, and the page about it.
+#[derive(Clone, Debug, Args)]
+pub(super) struct RunArgs {
+    #[command(flatten)]
+    lanes: LaneArgs,
+    /// Write a page with the outcome, the settings and a picture of what ran when
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+}
+
+impl RunArgs {
+    /// Does `work` where it was asked for, in the pool that lanes and engine share, and writes the trace. With the outcome
+    /// come the page to write and what to say in it.
+    pub(super) fn run<R: Send>(
+        &self,
+        common: &Common,
+        outputs: &mut Outputs,
+        work: impl FnOnce(&Workplace) -> muso::Result<R> + Send,
+    ) -> anyhow::Result<(R, Option<OutputFile>, RunNotes)> {
+        let page = outputs.open("--report", self.report.as_deref())?;
+        let lanes = self.lanes.open_traced(outputs, page.is_some())?;
+        let scheduler = lanes.scheduler().clone();
+        let place = Workplace::new(device::engine(common)?, scheduler)?;
+        let done = rayon::scope(|_| work(&place))?;
+        let notes = RunNotes {
+            command: command_line(),
+            machine: place.engine.describe(),
+            lanes: place.scheduler.trace.summary().in_order(&LANES),
+        };
+        if let Some(file) = lanes.finish(&LANES)? {
+            file.commit()?;
+        }
+        Ok((done, page, notes))
+    }
+}
+
+/// The command as it was given, for a shell.
+fn command_line() -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./=,:+@%".contains(c);
+    let quoted = |argument: std::ffi::OsString| {
+        let text = argument.to_string_lossy().into_owned();
+        if !text.is_empty() && text.chars().all(plain) {
+            return text;
+        }
+        format!("'{}'", text.replace('\'', "'\\''"))
+    };
+    let arguments = std::env::args_os().skip(1).map(quoted);
+    let words: Vec<String> = ["muso".to_owned()].into_iter().chain(arguments).collect();
+    words.join(" ")
+}

@@ -1,0 +1,93 @@
+//! A network in a file: its weights, and its make in the file's metadata.
+//!
+//! Runs write their networks so, and read those of other programs, whose make has to be seen from the shapes of their
+//! weights. Below is `data::checkpoint`, which knows arrays and formats but no networks.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use muso_models::{Architecture, Network, NetworkConfig};
+
+use super::config::Config;
+use crate::data::checkpoint::read_checkpoint;
+use crate::data::images::Dataset;
+use crate::error::{Error, Result};
+
+/// Metadata key of the network's make.
+pub(super) const MAKE: &str = "muso.network";
+
+/// Returns the make of a network as a text for a file's metadata.
+pub fn make_text(network: &NetworkConfig) -> String {
+    toml::to_string(network).unwrap_or_default()
+}
+
+/// Returns the metadata of a file that holds a network of this make.
+pub(super) fn metadata(make: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([(MAKE.to_owned(), make.to_owned())])
+}
+
+/// Reads a checkpoint, in any format, into a network of the same make.
+pub fn load_into(like: Network, path: &Path) -> Result<Network> {
+    let (arrays, _) = read_checkpoint(path)?;
+    like.load(&arrays).map_err(|error| {
+        Error::format(path, error.to_string(), "a checkpoint of this architecture")
+    })
+}
+
+/// Returns what a checkpoint says or shows that its network is.
+pub fn make_of(path: &Path) -> Result<NetworkConfig> {
+    let (arrays, texts) = read_checkpoint(path)?;
+    if let Some(text) = texts.get(MAKE) {
+        return toml::from_str(text).map_err(|e| {
+            Error::format(
+                path,
+                format!("`{MAKE}`: {}", e.message()),
+                "a make that muso wrote",
+            )
+        });
+    }
+    NetworkConfig::guess(&arrays).map_err(|e| {
+        Error::format(
+            path,
+            e.to_string(),
+            "a network whose make shows, or `.architecture`",
+        )
+    })
+}
+
+/// Returns the make of a checkpoint for the images at hand: as asked for, or as the checkpoint says or shows.
+pub(super) fn make_for(
+    path: &Path,
+    config: &Config,
+    asked: Option<Architecture>,
+    data: &Dataset,
+) -> Result<NetworkConfig> {
+    if asked.is_some() {
+        return Ok(config.network(data));
+    }
+    let found = make_of(path)?;
+    let classes = data.train.classes().len();
+    if found.classes != classes {
+        return Err(Error::format(
+            path,
+            format!(
+                "the network has {} classes, the data set has {classes}",
+                found.classes
+            ),
+            "a network and a data set that belong together",
+        ));
+    }
+    if let Some(width) = config.network.width
+        && found.width.is_some_and(|own| own != width)
+    {
+        return Err(Error::format(
+            path,
+            format!("a network of width {}", found.width.unwrap_or_default()),
+            format!("one of width {width}, or no `.width`"),
+        ));
+    }
+    Ok(NetworkConfig {
+        image: data.train.shape(),
+        ..found
+    })
+}

@@ -1,0 +1,112 @@
+//! `muso unlearn`: one network forgets rows, by one method, and is measured beside what it was.
+//!
+//! In order: the method with its settings, the data, the rows of the case, the networks to start from, the method's
+//! own work, retraining where it is asked for, and the scores of all models.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use muso_models::Architecture;
+
+use super::cases::Case;
+use super::config::Config;
+use super::scores::{Candidate, over, score};
+use super::settings;
+use super::start::Start;
+use super::unlearned::Unlearned;
+use super::workplace::Workplace;
+use crate::error::{Error, Result};
+use crate::methods::networks::{Method, Retrain, find};
+use crate::outcome::{BEFORE, RETRAIN, RunReport};
+use crate::progress::Progress;
+use crate::train::InPhase;
+
+/// What `muso unlearn` is asked for.
+#[derive(Clone, Debug)]
+pub struct Unlearn {
+    /// Data, training recipe and what to forget (its first entry).
+    pub config: Config,
+    /// A training run of ours…
+    pub run: Option<PathBuf>,
+    /// … or a checkpoint from elsewhere.
+    pub model: Option<PathBuf>,
+    /// What the checkpoint is, where it cannot be seen.
+    pub architecture: Option<Architecture>,
+    /// Key or name of the method.
+    pub method: String,
+    /// Settings of the method, `key=value` each, over those of the configuration.
+    pub settings: Vec<String>,
+    /// Whether to retrain as well.
+    pub retrain: bool,
+}
+
+impl Unlearn {
+    /// Makes the network forget, and measures it beside the original and, where asked for, a retrained one.
+    ///
+    /// # Errors
+    /// For a request that cannot be met, [`Error::Interrupted`] when `progress` asks to stop, and what the method meets.
+    pub fn run(&self, place: &Workplace, progress: &mut dyn Progress) -> Result<Unlearned> {
+        let method = self.method()?;
+        let data = self.config.data.open()?;
+        let forget = self.config.forget.first().ok_or(Error::Missing {
+            name: "forget",
+            expected: "what to forget".into(),
+        })?;
+        let seed = self.config.seeds[0];
+        let case = Case::new(forget, &data, seed)?;
+        let start = Start::find(self, data, place)?;
+        let task = start.task(&case.split, &self.config.train, seed);
+        let clock = Instant::now();
+        let network = method.unlearn(&task, &mut InPhase("unlearning", progress))?;
+        let seconds = clock.elapsed().as_secs_f64();
+        let mut models = vec![
+            Candidate {
+                name: BEFORE.to_owned(),
+                network: start.original.clone(),
+                seconds: None,
+            },
+            Candidate {
+                name: method.name().to_owned(),
+                network: network.clone(),
+                seconds: Some(seconds),
+            },
+        ];
+        if self.retrain {
+            let clock = Instant::now();
+            let network = Retrain {}.unlearn(&task, &mut InPhase("retraining", progress))?;
+            let retrained = Candidate {
+                name: RETRAIN.to_owned(),
+                network,
+                seconds: Some(clock.elapsed().as_secs_f64()),
+            };
+            models.insert(0, retrained);
+        }
+        let (workbench, mia) = (&start.workbench, self.config.mia);
+        let models = score(workbench, Some(&case), mia, models, self.retrain, progress)?;
+        Ok(Unlearned {
+            network,
+            make: workbench.network.clone(),
+            report: RunReport {
+                kind: "unlearn",
+                models,
+                over: over(workbench, Some(&case)),
+                settings: settings::flat(&method.settings()),
+                mia: Some(mia),
+                data: self.config.data.kind.to_string(),
+                config: self.config.to_toml(),
+                ..RunReport::default()
+            },
+        })
+    }
+
+    /// Returns the method with the settings of the configuration and of the request.
+    fn method(&self) -> Result<Box<dyn Method>> {
+        let entry = find(&self.method)?;
+        let methods = &self.config.methods;
+        let mut table = methods.get(entry.key).cloned().unwrap_or_default();
+        for setting in &self.settings {
+            settings::set(&mut table, setting)?;
+        }
+        entry.with(table)
+    }
+}
