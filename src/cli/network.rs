@@ -73,7 +73,7 @@ pub(super) struct RecipeArgs {
     /// The highest learning rate
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     lr: Option<f64>,
-    /// Of sgd
+    /// Momentum of sgd
     #[arg(long, value_name = "M", allow_negative_numbers = true)]
     momentum: Option<f64>,
     /// Weight decay
@@ -402,8 +402,8 @@ pub(super) struct RunArgs {
 }
 
 impl RunArgs {
-    /// Does `work` where it was asked for, in the pool that lanes and engine share, and writes the trace. With the outcome
-    /// come the page to write and what to say in it.
+    /// Runs `work` on the chosen device, in the pool that lanes and engine share, and writes the trace. With the
+    /// outcome come the page to write and what to say in it.
     fn run<R: Send>(
         &self,
         common: &Common,
@@ -609,7 +609,7 @@ pub(super) fn compare(args: &CompareArgs, common: &Common) -> anyhow::Result<()>
     })
 }
 
-/// `muso demo --nn`.
+/// Runs `muso demo --nn`.
 pub(super) fn demo(
     seeds: &[u64],
     command: &str,
