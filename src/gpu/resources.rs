@@ -79,7 +79,7 @@ pub fn architectures() -> Vec<u32> {
     archs
 }
 
-/// Every kernel on one of [`architectures`], by module.
+/// Returns every kernel on one of [`architectures`], by module.
 pub fn kernels(arch: u32) -> Vec<KernelInfo> {
     RESOURCES
         .iter()

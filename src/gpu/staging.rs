@@ -111,7 +111,7 @@ impl Ring {
 }
 
 impl Staging {
-    /// A ring for a device; its memory is pinned when first used.
+    /// Creates a ring of staging buffers for a device; its memory is pinned when first used.
     pub fn new(context: &Context) -> Self {
         Self {
             context: context.clone(),

@@ -19,7 +19,8 @@ pub struct Triangle<'a> {
     inverses: View<'a, f64>,
 }
 
-/// Rows that the inverses of the diagonal blocks of a factor of order `n` take, a block's rows below another's.
+/// Returns the number of rows that the inverses of the diagonal blocks of a factor of order `n` take, a block's rows
+/// below another's.
 pub fn inverse_rows(n: usize) -> usize {
     n.next_multiple_of(FACTOR_BLOCK)
 }

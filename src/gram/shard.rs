@@ -196,7 +196,7 @@ impl Shard {
         Ok(shard)
     }
 
-    /// The bytes of its file. Equal shards give equal bytes.
+    /// Returns the bytes of its file. Equal shards give equal bytes.
     ///
     /// # Errors
     /// If a sum is not finite.
@@ -272,7 +272,7 @@ impl Shard {
         Some(format!("the sums leave out rows {named}{more}"))
     }
 
-    /// Digest of everything in it.
+    /// Returns a digest of everything in it.
     pub fn digest(&self) -> Result<String> {
         let mut digest = Digest::new();
         for (key, text) in &self.description()? {

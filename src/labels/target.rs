@@ -356,7 +356,7 @@ impl TargetForm {
         model.finish()
     }
 
-    /// The k at which softmax(k·τ·scores) of the left-out rows has this mean entropy, in nats.
+    /// Returns the k at which softmax(k·τ·scores) of the left-out rows has this mean entropy, in nats.
     ///
     /// Entropy falls as k rises, from ln C towards 0; what lies outside is answered by the nearest k in 1e-3 … 1e3.
     pub fn sharpness_of(&self, wanted: f64) -> f64 {

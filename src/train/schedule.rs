@@ -84,7 +84,7 @@ impl Default for Recipe {
 }
 
 impl Recipe {
-    /// The learning rate after so many epochs, whole ones and parts.
+    /// Returns the learning rate after `epoch` epochs, whole ones and parts.
     pub fn rate(&self, epoch: f64) -> f64 {
         if epoch < self.warmup {
             return self.learning_rate * epoch / self.warmup;
