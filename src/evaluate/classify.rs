@@ -1,4 +1,4 @@
-//! What a classifier's logits say about each row: right or wrong, how sure, how surprised.
+//! Accuracy, entropy, confidence and cross-entropy of a classifier, row by row, from its logits.
 //!
 //! [`Outputs`] holds the logits of N rows over C classes with the rows' labels; every number here follows from those
 //! two. Probabilities are never formed where they would round: with m the largest logit of a row and

@@ -1,4 +1,4 @@
-//! Sums over rows: G ± ZᵀZ and S ± ZᵀY, added to what is there. The host side of `kernels/gram.cu`.
+//! Sums over rows: G ± ZᵀZ (SYRK) and S ± ZᵀY (GEMM), added to what is there. The host side of `kernels/gram.cu`.
 //!
 //! Rows count in blocks of [`ROW_BLOCK`] from the first row of a call, and a block's sum is formed before it is added:
 //! calls whose lengths are multiples of it, but for the last, give the bytes of one call with all rows.

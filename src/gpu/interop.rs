@@ -1,4 +1,4 @@
-//! For those who bring their own memory and streams: a training stack, another library, C.
+//! Interoperation with memory and streams of others: a training stack, another library, C.
 //!
 //! The contract of every function here, and of [`View::from_raw`], [`ViewMut::from_raw`] and [`Stream::from_raw`], on
 //! which they stand:

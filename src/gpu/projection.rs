@@ -1,4 +1,4 @@
-//! Products with feature rows: Y = Z W, its argmax and softmax, and K = Z₁Z₂ᵀ. The host side of
+//! GEMM with feature rows: Y = Z W, its argmax and softmax, and K = Z₁Z₂ᵀ. The host side of
 //! `kernels/projection.cu`.
 
 use super::matrix::{Feature, View, ViewMut};

@@ -1,5 +1,5 @@
-//! Solves with a Cholesky factor: LLᵀX = B in place of B, the residual, the diagonal of the inverse. The host side of
-//! `kernels/trisolve.cu`.
+//! Triangular solves (TRSM) with a Cholesky factor: LLᵀX = B in place of B, the residual, the diagonal of the inverse.
+//! The host side of `kernels/trisolve.cu`.
 //!
 //! Diagonal blocks are inverted once a factor, so that a solve is products only; what that costs in digits is left to
 //! the refinement step, as on the CPU.

@@ -1,4 +1,4 @@
-//! Sums over rows as a file, so that one data set can be summed by several processes or machines.
+//! Shards: sums over a part of the rows as a file, so that one data set can be summed by several processes or machines.
 //!
 //! G = ZᵀZ and ZᵀY are sums over rows and need neither a head nor a ridge: [`Shard`] holds them over some rows of some
 //! feature files, retained and forgotten rows apart, and [`merge`] adds shards up. Everything that the primal route

@@ -1,4 +1,4 @@
-//! The unlearning methods of the linear world.
+//! The unlearning methods for linear models.
 //!
 //! A [`LinearProblem`] holds what all of them start from: retained and forgotten rows, the initial weights and the
 //! closed forms of the pre-trained and the retrained model. Each method is then one call that yields weights.

@@ -1,4 +1,4 @@
-//! Factor once, solve many, know how well.
+//! Equilibrated Cholesky with iterative refinement: factor once, solve many, know how well.
 //!
 //! The system is equilibrated first: with S = diag(1/√(a_ii + λ)) what is factored is S(A + λI)S, whose diagonal is 1.
 //! A feature in other units than the rest then costs nothing, and "singular to working precision" is judged on a matrix

@@ -1,4 +1,4 @@
-//! A session as named arrays and a text, and back, to the same bytes.
+//! Checkpoints of a training session: named arrays and a text, and back, to the same bytes.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! How long, with which steps and at which learning rate a network is trained: plain values that a file can hold.
+//! Training recipes: epochs, optimiser and learning-rate schedule, as plain values that a file can hold.
 //!
 //! ```
 //! use muso::train::{Recipe, Schedule};
