@@ -79,7 +79,7 @@ pub struct Part {
     pub dtype: String,
     /// The request to forget: empty, `class:K`, or `rows:` and a digest of their numbers.
     pub forget: String,
-    /// Number of rows that the request names.
+    /// Number of this part's rows to forget.
     pub forgotten: u64,
     /// Digest of the rows with their labels or targets.
     pub content: String,
