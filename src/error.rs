@@ -200,7 +200,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// True when the cause lies in what the user passed in, so that the program's exit code is 2.
+    /// Returns whether the cause lies in what the user passed in, so that the program's exit code is 2.
     pub fn is_input(&self) -> bool {
         !matches!(
             self,
@@ -225,7 +225,7 @@ impl Error {
         }
     }
 
-    /// A file whose contents are not what they should be.
+    /// Returns the error for a file whose contents are not what they should be.
     pub fn format(
         path: impl AsRef<Path>,
         problem: impl Into<String>,
@@ -238,7 +238,7 @@ impl Error {
         }
     }
 
-    /// A choice of rows that cannot be used.
+    /// Returns the error for a choice of rows that cannot be used.
     pub fn selection(
         what: impl Into<String>,
         problem: impl Into<String>,

@@ -1,4 +1,4 @@
-//! How long work says where it is, and hears that it should stop.
+//! Progress reports and cancellation of long work.
 //!
 //! ```
 //! use muso::progress::{Progress, check};

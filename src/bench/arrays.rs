@@ -106,8 +106,8 @@ impl Array {
     }
 }
 
-/// What precedes the values in a file of NumPy's format, version 1. The values follow in the order of this machine,
-/// which the crate requires to be little-endian.
+/// Returns the header of a file of NumPy's format, version 1. The values follow in the order of this machine, which the
+/// crate requires to be little-endian.
 pub(super) fn npy_header(descr: &str, shape: &[usize]) -> Vec<u8> {
     let shape: String = shape.iter().map(|n| format!("{n}, ")).collect();
     let text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({shape}), }}");

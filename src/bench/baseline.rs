@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::{BenchReport, Measurement};
 
-/// What is needed of a report that `muso bench --save` wrote.
+/// The fields that a comparison needs of a report that `muso bench --save` wrote.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Baseline {
     kind: String,
@@ -49,7 +49,7 @@ pub(crate) struct Comparison {
     pub(crate) new: Vec<String>,
 }
 
-/// One operation at one shape, then and now.
+/// An operation at one shape, then and now.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Change {
     /// Names the operation and its shape.
@@ -58,12 +58,12 @@ pub(crate) struct Change {
     pub(crate) share: f64,
     /// Time now over that of then, on a machine that may have had another speed.
     pub(crate) time: f64,
-    /// By how much the share may fall, 0 to 1: the tolerance and what the rounds scatter by.
+    /// Allowed fall of the share, 0 to 1: the tolerance and what the rounds scatter by.
     pub(crate) allowed: f64,
 }
 
 impl Change {
-    /// Whether it is slower than noise and tolerance explain.
+    /// Returns whether it is slower than noise and tolerance explain.
     pub(crate) fn fell(&self) -> bool {
         let holds = 1.0 - self.share <= self.allowed;
         // NaN does not hold.

@@ -22,13 +22,13 @@ use super::work::Task;
 /// The ridge λ of the label update.
 const RIDGE: f64 = 1e-6;
 
-/// One operation on one set of arrays.
+/// An operation on one set of arrays.
 pub(super) struct Case {
     task: Task,
     kept: Kept,
 }
 
-/// What ours computes; turning it into what is compared is not timed.
+/// Our result; turning it into what is compared is not timed.
 pub(super) enum Answer {
     Values(Matrix),
     Classes(Vec<u32>),
@@ -143,7 +143,7 @@ impl Case {
         Ok(Self { task, kept })
     }
 
-    /// Computes our result.
+    /// Computes our result on `engine`.
     pub(super) fn ours(&self, engine: &CpuEngine) -> Result<Answer> {
         Ok(Answer::Values(match &self.kept {
             Kept::Gram { z } => gram(engine, z.rows(), false)?.gram,
@@ -264,7 +264,7 @@ impl Case {
         }
     }
 
-    /// What a peer is given: for the update, features with their column of ones.
+    /// Returns the arrays for a peer: for the update, features with their column of ones.
     fn handed_over(&self) -> Vec<(&'static str, Cow<'_, Array>)> {
         match &self.kept {
             Kept::Gram { z } => vec![("z", Borrowed(z))],

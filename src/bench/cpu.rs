@@ -19,7 +19,7 @@ use super::{BenchReport, Limit, Measurement, Operation, Options, PeerMeasurement
 
 /// Rounds unless told otherwise.
 const ROUNDS: usize = 15;
-/// What a turn should last, so that short operations are repeated.
+/// Target duration of a turn; short operations are repeated to fill it.
 const TURN: Duration = Duration::from_millis(60);
 /// Idle time before a turn: the threads of the one before may still spin.
 const PAUSE: Duration = Duration::from_millis(60);
@@ -85,7 +85,7 @@ fn fewer_rows(memory: Option<u64>) -> Option<String> {
     (rows < 1_000_000).then_some(note)
 }
 
-/// Where a run is, in hundredths of a task.
+/// Progress of a run, in hundredths of a task.
 struct Steps<'a> {
     progress: &'a mut dyn Progress,
     done: u64,
@@ -241,7 +241,7 @@ impl<'a> Bench<'a> {
         Ok(measured)
     }
 
-    /// How often something is done in a turn.
+    /// Returns the number of repetitions that fill a turn.
     fn repeat(&self, seconds: f64) -> usize {
         (self.turn.as_secs_f64() / seconds.max(1e-6)).ceil() as usize
     }

@@ -33,7 +33,7 @@ const REAL: Sizes = Sizes {
     classes: 100,
     runs: 7,
 };
-/// What a device in software gets through in seconds; its times do not vary.
+/// Sizes that a virtual GPU gets through in seconds; its times do not vary.
 const VIRTUAL: Sizes = Sizes {
     rows: 2048,
     orders: &[64, 256],
@@ -44,7 +44,7 @@ const VIRTUAL: Sizes = Sizes {
 const RIDGE: f64 = 1.0;
 /// Relative distance of a kernel with f64 sums from its plain twin.
 const CLOSE: f64 = 1e-12;
-/// The same with f32 sums of 512 rows.
+/// Relative distance of a kernel with f32 sums of 512 rows from its plain twin.
 const NEAR: f64 = 1e-4;
 
 /// Measures operations on a device.
@@ -112,7 +112,7 @@ struct Bench {
     measurements: Vec<Measurement>,
 }
 
-/// Bytes of a matrix of so many f64.
+/// Returns the bytes of a matrix of `values` f64.
 fn doubles(values: usize) -> f64 {
     (values * size_of::<f64>()) as f64
 }

@@ -26,7 +26,7 @@ use super::{BenchReport, Check, Limit, Measurement, Options, PeerMeasurement, Sp
 
 /// Rows when not told.
 pub(crate) const ROWS: usize = 1_000_000;
-/// The same with reduced sizes.
+/// Default number of rows with reduced sizes.
 pub(crate) const ROWS_QUICK: usize = 20_000;
 
 /// The small file has one row for so many of the large one.
@@ -34,13 +34,13 @@ const TENTH: usize = 10;
 /// The most rows that the plain reference is computed for.
 const CHECKED_ROWS: usize = 20_000;
 const ROUNDS: usize = 5;
-/// How far a head of numpy, or the plain one, may be from ours: relative, Frobenius.
+/// Tolerance between a head of numpy, or the plain one, and ours: relative, Frobenius.
 const TOLERANCE: f64 = 1e-9;
-/// The same for the head of merged sums.
+/// Tolerance for the head of merged sums.
 const MERGED_TOLERANCE: f64 = 1e-12;
-/// How much longer ten times the rows may take.
+/// Largest ratio of times for ten times the rows.
 const TIME_LIMIT: f64 = 12.0;
-/// What a process may have resident, whatever the rows.
+/// Largest resident memory of a process, whatever the rows.
 const MEMORY_LIMIT: u64 = 300 << 20;
 
 /// Name, script and bytes that it needs for each of the values.
@@ -169,7 +169,7 @@ fn limits(large: &Sides, small: &Sides) -> Vec<Check> {
     checks
 }
 
-/// Where the system does not tell, there is nothing to hold against it.
+/// Returns whether the memory is within the limit; true where the system does not tell.
 fn within(memory: Option<u64>) -> bool {
     memory.is_none_or(|bytes| bytes < MEMORY_LIMIT)
 }
@@ -221,7 +221,7 @@ impl Sides {
         }
     }
 
-    /// Those of `muso head` and of `muso gram`.
+    /// Returns the measurements of `muso head` and of `muso gram`.
     fn measurements(&self) -> [Measurement; 2] {
         let shape = format!(
             "N = {}, D = {FEATURES} + bias, C = {CLASSES}, f32 file, whole process",

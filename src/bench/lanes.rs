@@ -26,13 +26,13 @@ use super::{Spread, at_least};
 /// Images of a pass when not told.
 pub(crate) const ROWS: usize = 50_000;
 
-/// How the images are kept.
+/// Storage of the images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kept {
-    /// As bytes in memory: there is nothing to decode.
+    /// Bytes in memory: there is nothing to decode.
     Packed,
-    /// As PNG files in a temporary folder.
+    /// PNG files in a temporary folder.
     Png,
 }
 
@@ -40,9 +40,9 @@ pub(crate) enum Kept {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct LanesReport {
     kind: &'static str,
-    /// How the images were kept.
+    /// Storage of the images.
     pub(crate) images: Kept,
-    /// Device that computed.
+    /// Device that computed the pass.
     pub(crate) device: String,
     /// Images of one pass.
     pub(crate) rows: usize,
@@ -55,7 +55,7 @@ pub(crate) struct LanesReport {
     /// Cores that were in use one thing after the other, on average; none where the system does not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cores_in_use: Option<f64>,
-    /// Whether every pass gave the same bytes.
+    /// Set if every pass gave the same bytes.
     pub(crate) same_bytes: bool,
     /// The lanes of the last pass.
     pub(crate) lanes: Summary,
@@ -137,7 +137,7 @@ fn images(kept: Kept) -> Result<(ImageSet, Normalisation, Option<Temporary>)> {
 
 /// Processor time of this process so far, in seconds.
 fn processor_time() -> Option<f64> {
-    /// Of the numbers in that file, on every Linux there is.
+    /// Clock ticks per second of that file, on every Linux there is.
     const TICKS: f64 = 100.0;
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
     // The name, in brackets, may hold anything.

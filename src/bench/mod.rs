@@ -45,7 +45,7 @@ pub(crate) use report::{BenchReport, Check};
 pub(crate) use spread::Spread;
 pub(crate) use work::Work;
 
-/// What can be measured; the help of the command line is in the first line of each.
+/// Operations that can be measured; the first line of each is its help text on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Operation {
     /// Sums over rows
@@ -145,7 +145,7 @@ impl Peers {
     }
 }
 
-/// How to measure on the processor.
+/// Settings of a measurement on the processor.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
     /// Rounds; each measurement has its own number where none is given.
@@ -154,7 +154,7 @@ pub(crate) struct Options {
     pub(crate) quick: bool,
     /// Whom to compare with.
     pub(crate) peers: Peers,
-    /// Where temporary files go; the system's place where none is given.
+    /// Folder for temporary files; the system's where none is given.
     pub(crate) folder: Option<PathBuf>,
 }
 
@@ -172,7 +172,7 @@ impl Options {
     }
 }
 
-/// What a device can do in a second.
+/// Roofline limits of a device, per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Limit {
     /// f64 operations, a multiply-add counted as two.
@@ -197,10 +197,10 @@ impl From<Peak> for Limit {
     }
 }
 
-/// One operation at one shape.
+/// An operation at one shape.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Measurement {
-    /// What was done, with the kernel's technique.
+    /// Name of the operation, with the kernel's technique.
     pub(crate) operation: String,
     /// The sizes of the operation.
     pub(crate) shape: String,
@@ -210,7 +210,7 @@ pub(crate) struct Measurement {
     pub(crate) seconds: Spread,
     /// The share of the limit that was reached, 0 to 1.
     pub(crate) share: Spread,
-    /// What the device can do, the median over the rounds.
+    /// Limits of the device, the median over the rounds.
     pub(crate) limit: Limit,
     /// The most memory that was resident, where it was looked at.
     pub(crate) memory: Option<u64>,
@@ -225,18 +225,18 @@ pub(crate) struct PeerMeasurement {
     pub(crate) name: String,
     /// Time of one run.
     pub(crate) seconds: Spread,
-    /// Its time over ours in the same round: above 1, ours is the faster one.
+    /// Ratio of its time to ours in the same round: above 1, ours is the faster one.
     pub(crate) ratio: Spread,
-    /// How far its result is from ours.
+    /// Distance of its result from ours.
     pub(crate) difference: f64,
-    /// How far it may be; none where it is known to compute something else.
+    /// Tolerance of that distance; `None` where it is known to compute something else.
     pub(crate) tolerance: Option<f64>,
     /// The most memory that was resident, where it was looked at.
     pub(crate) memory: Option<u64>,
 }
 
 impl PeerMeasurement {
-    /// Whether its result is ours but for rounding, as far as that was to be expected.
+    /// Returns whether its result is ours but for rounding, as far as that was to be expected.
     pub(crate) fn agrees(&self) -> bool {
         // Written so that NaN fails.
         self.tolerance.is_none_or(|limit| self.difference <= limit)

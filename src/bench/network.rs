@@ -17,11 +17,11 @@ const CLASSES: usize = 10;
 
 /// A network with a batch to run it on.
 pub(crate) struct Prepared {
-    /// Its sizes.
+    /// Sizes of the network.
     pub(crate) config: NetworkConfig,
-    /// In training mode.
+    /// The network in training mode.
     pub(crate) network: Network,
-    /// In evaluation mode, unfolded.
+    /// The network in evaluation mode, unfolded.
     plain: Network,
     folded: Folded,
     /// [N, channels, height, width].
@@ -79,7 +79,7 @@ impl Prepared {
         )
     }
 
-    /// Does the same with burn's convolutions and their autodiff.
+    /// Makes the training step with burn's convolutions and their autodiff.
     pub(crate) fn burn_training(&self) -> Vec<Tensor<1>> {
         self.step(
             |mode| self.network.forward(self.images.clone().autodiff(), mode),

@@ -14,28 +14,28 @@ pub(crate) struct BenchReport {
     pub(crate) device: String,
     /// The processor's own name; empty where the system does not tell.
     pub(crate) processor: String,
-    /// Whether times are modelled.
+    /// Set if times are modelled.
     pub(crate) is_virtual: bool,
-    /// Whether sizes were reduced.
+    /// Set if sizes were reduced.
     pub(crate) quick: bool,
     /// Peers that were looked for, with their versions; none where one is absent.
     pub(crate) libraries: BTreeMap<String, Option<String>>,
-    /// What else there is to know.
+    /// Notes on the run.
     pub(crate) notes: Vec<String>,
-    /// In the order in which they were made.
+    /// Measurements in the order in which they were made.
     pub(crate) measurements: Vec<Measurement>,
-    /// How the time of sums grows, where it was measured.
+    /// Growth of the time of sums, where it was measured.
     pub(crate) scaling: Option<Scaling>,
-    /// What was held against a limit.
+    /// Checks against limits.
     pub(crate) checks: Vec<Check>,
 }
 
 /// Something that was held against a limit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Check {
-    /// Whether it was met.
+    /// Set if the limit was met.
     pub(crate) met: bool,
-    /// What was found, and the limit.
+    /// The finding, and the limit.
     pub(crate) text: String,
 }
 
@@ -52,7 +52,7 @@ impl Check {
     }
 }
 
-/// As JSON has it: a modelled time has another name than a measured one.
+/// A measurement as JSON has it: a modelled time has another name than a measured one.
 #[derive(Serialize)]
 struct Entry<'a> {
     operation: &'a str,
@@ -181,7 +181,7 @@ impl Measurement {
 /// A line of a table.
 pub(super) type Cells = [String; 10];
 
-/// What the cells of a measurement are.
+/// Headings of the cells of a measurement.
 const COLUMNS: [&str; 10] = [
     "",
     "median ms",
@@ -363,7 +363,7 @@ impl BenchReport {
         lines
     }
 
-    /// One line each: a GPU has no peers.
+    /// Formats the measurements of a GPU, one line each: it has no peers.
     fn device_table(&self) -> String {
         let time = match self.is_virtual {
             true => "virtual time",
@@ -395,7 +395,7 @@ impl BenchReport {
     }
 }
 
-/// What the processor calls itself.
+/// Returns the processor's own name.
 pub(super) fn processor() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = text.lines().find(|line| line.starts_with("model name"));

@@ -25,12 +25,12 @@ const ROUNDS: usize = 3;
 /// Pairs of one thread and all.
 const PAIRS: usize = 15;
 
-/// How many rows to go to when not told.
+/// Default for the largest number of rows.
 pub(crate) const LARGEST: usize = 10_000_000;
-/// The same with reduced sizes.
+/// Default for the largest number of rows with reduced sizes.
 pub(crate) const LARGEST_QUICK: usize = 40_000;
 
-/// How the time of sums grows.
+/// Growth of the time of sums.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Scaling {
     /// D where N varies.
@@ -43,9 +43,9 @@ pub(crate) struct Scaling {
     pub(crate) rows: usize,
     /// Seconds at growing D.
     pub(crate) over_cols: Vec<Point>,
-    /// The same exponent for D.
+    /// x in seconds ∝ Dˣ, by least squares on logarithms.
     pub(crate) cols_exponent: f64,
-    /// One thread against all.
+    /// Comparison of one thread with all.
     pub(crate) threads: Threads,
 }
 
@@ -58,18 +58,18 @@ pub(crate) struct Point {
     pub(crate) seconds: f64,
 }
 
-/// One thread against all, in turn.
+/// Comparison of one thread with all, which take turns.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Threads {
     /// Number of threads when all are used.
     pub(crate) threads: usize,
     /// Number of rows, N.
     pub(crate) rows: usize,
-    /// Seconds with one.
+    /// Seconds with one thread.
     pub(crate) one: Spread,
-    /// Seconds with all.
+    /// Seconds with all threads.
     pub(crate) all: Spread,
-    /// One over all, within pairs.
+    /// Ratio of the time of one thread to that of all, within pairs.
     pub(crate) speedup: Spread,
 }
 

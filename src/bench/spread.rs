@@ -5,17 +5,17 @@ use serde::Serialize;
 /// Median, range and quartiles of one number a round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Spread {
-    /// The median.
+    /// Median of the numbers.
     pub(crate) median: f64,
-    /// The smallest number.
+    /// Smallest of the numbers.
     pub(crate) low: f64,
-    /// The largest number.
+    /// Largest of the numbers.
     pub(crate) high: f64,
     /// The lower quartile: a quarter of the numbers is below it.
     pub(crate) lower: f64,
     /// The upper quartile: a quarter of the numbers is above it.
     pub(crate) upper: f64,
-    /// How many numbers there were.
+    /// Number of rounds.
     pub(crate) rounds: usize,
 }
 

@@ -18,7 +18,7 @@ impl Temporary {
         made.map(Self).map_err(|e| Error::io(&parent, "write", e))
     }
 
-    /// Returns the folder.
+    /// Returns the path of the folder.
     pub(super) fn path(&self) -> &Path {
         self.0.path()
     }

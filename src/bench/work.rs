@@ -6,10 +6,10 @@ use muso::engine::Dtype;
 
 use super::Operation;
 
-/// What an operation cannot do without.
+/// Operations and bytes that an operation cannot do without.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Work {
-    /// Floating-point operations.
+    /// Number of floating-point operations.
     pub(crate) flops: f64,
     /// Bytes to and from memory.
     pub(crate) bytes: f64,
@@ -31,7 +31,7 @@ pub(crate) enum Task {
     Cholesky {
         /// Number of columns, D.
         order: usize,
-        /// Right-hand sides.
+        /// Number of right-hand sides.
         classes: usize,
     },
     /// argmax of Z W for f32 rows.
@@ -73,7 +73,7 @@ pub(crate) enum Task {
     /// Features of images, or a step of training, f32.
     #[cfg(feature = "nn")]
     Network {
-        /// Which network it is.
+        /// Architecture of the network.
         architecture: muso_models::Architecture,
         /// Images of a batch.
         images: usize,
@@ -124,7 +124,7 @@ impl Task {
         }
     }
 
-    /// Describes the sizes.
+    /// Describes the sizes in a few words.
     pub(crate) fn shape(&self) -> String {
         match *self {
             Self::Gram { rows, cols, dtype } => {
@@ -295,13 +295,13 @@ pub(crate) fn tasks(operation: Operation, quick: bool, memory: Option<u64>) -> V
 /// A million rows where memory is free for them and for a peer's copies in f64; fewer where it is not.
 pub(super) fn projected_rows(memory: Option<u64>) -> usize {
     const FULL: usize = 1_000_000;
-    /// For a million of 512 columns: here and there in f32, a copy in f64, and another for conversion.
+    /// Memory for a million rows of 512 columns: f32 in both processes, a copy in f64, and another for conversion.
     const NEEDED: u64 = 16_000_000_000;
     let tenths = memory.map_or(10, |free| (10 * free / NEEDED).clamp(1, 10));
     FULL / 10 * tenths as usize
 }
 
-/// Bytes that may be used without swapping, where the system tells.
+/// Returns the bytes that may be used without swapping, where the system tells.
 pub(super) fn available_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text

@@ -149,7 +149,7 @@ impl BenchArgs {
         })
     }
 
-    /// What was named, or all that is measured where nothing was.
+    /// Returns the operations that were named, or `all` where none was.
     fn operations(&self, all: &[Operation]) -> Vec<Operation> {
         match self.operations.is_empty() {
             true => all.to_vec(),

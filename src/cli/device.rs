@@ -107,7 +107,7 @@ pub(super) fn why_no_cuda() -> String {
     format!("built without feature `cuda`; {}", driver())
 }
 
-/// Whether an NVIDIA driver is there, without loading it: loading runs its code.
+/// Says whether an NVIDIA driver is there, without loading it: loading runs its code.
 #[cfg(not(feature = "cuda"))]
 fn driver() -> String {
     if let Ok(version) = std::fs::read_to_string("/proc/driver/nvidia/version") {

@@ -105,9 +105,9 @@ kernels
     Ok(())
 }
 
-/// What the doctor says of CUDA.
+/// Findings about CUDA.
 struct Cuda {
-    /// For programs.
+    /// The findings as JSON.
     json: Value,
     /// Ready, or not available and why.
     state: String,

@@ -132,7 +132,7 @@ impl From<OutDtype> for Dtype {
 }
 
 impl HeadArgs {
-    /// What the library is asked to do.
+    /// Turns the arguments into the library's parameters.
     fn params(&self) -> muso::Result<Params<'static>> {
         let mut params = Params::new(Head::load(&self.head)?);
         params.rows = self.features.as_ref().map(|path| {

@@ -72,7 +72,7 @@ pub(super) struct RecipeArgs {
     /// The highest learning rate
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     lr: Option<f64>,
-    /// Of sgd
+    /// Momentum of sgd
     #[arg(long, value_name = "M", allow_negative_numbers = true)]
     momentum: Option<f64>,
     /// Weight decay
@@ -572,7 +572,7 @@ pub(super) fn compare(args: &CompareArgs, common: &Common) -> anyhow::Result<()>
     })
 }
 
-/// `muso demo --nn`.
+/// Runs `muso demo --nn`.
 pub(super) fn demo(
     seeds: &[u64],
     command: &str,

@@ -8,7 +8,7 @@ use muso::pipeline::Progress;
 
 static STOP: AtomicBool = AtomicBool::new(false);
 
-/// Whether the user has asked to stop.
+/// Returns whether the user has asked to stop.
 pub(super) fn is_stopping() -> bool {
     STOP.load(Ordering::SeqCst)
 }
@@ -37,7 +37,7 @@ impl Bar {
     }
 }
 
-/// Whether the units of a phase are images.
+/// Returns whether the units of a phase are images.
 fn counts_images(phase: &str) -> bool {
     matches!(
         phase,

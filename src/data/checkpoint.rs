@@ -41,7 +41,7 @@ const KEYS: [&str; 5] = ["state_dict", "model_state_dict", "model", "net", "weig
 /// Counters of PyTorch's batch normalisation; integers, and of no use here.
 const COUNTER: &str = "num_batches_tracked";
 
-/// The arrays of a checkpoint, in f32, whatever precision it has.
+/// Returns the arrays of a checkpoint, in f32, whatever precision it has.
 ///
 /// # Errors
 /// If it is neither a PyTorch nor a safetensors file, is damaged, or has an array of integers or a value that is not

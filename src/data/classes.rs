@@ -32,12 +32,12 @@ const LONGEST_COMPARED: usize = 64;
 const SUGGESTIONS: usize = 3;
 
 impl ClassNames {
-    /// Classes 0, 1, … of these names.
+    /// Names classes 0, 1, … in order.
     pub fn new<T: Into<String>>(names: impl IntoIterator<Item = T>) -> Self {
         Self::with_aliases(names.into_iter().map(|name| (name.into(), Vec::new())))
     }
 
-    /// Classes 0, 1, … of these names, each with further names that [`find`](Self::find) knows too.
+    /// Names classes 0, 1, … in order, each with further names that [`find`](Self::find) knows too.
     pub fn with_aliases(classes: impl IntoIterator<Item = (String, Vec<String>)>) -> Self {
         let class = |(name, aliases)| Class { name, aliases };
         Self {
@@ -50,27 +50,27 @@ impl ClassNames {
         self.classes.len()
     }
 
-    /// True when there is no class at all.
+    /// Returns whether there is no class at all.
     pub fn is_empty(&self) -> bool {
         self.classes.is_empty()
     }
 
-    /// The name of a class, or nothing when there is no such class.
+    /// Returns the name of a class, or nothing when there is no such class.
     pub fn name(&self, class: i64) -> Option<&str> {
         Some(&self.get(class)?.name)
     }
 
-    /// The further names of a class: for Tiny ImageNet the words, beside the name, which is the WordNet number.
+    /// Returns the further names of a class: for Tiny ImageNet the words, beside the name, which is the WordNet number.
     pub fn aliases(&self, class: i64) -> &[String] {
         self.get(class).map_or(&[], |class| &class.aliases)
     }
 
-    /// The names in class order.
+    /// Returns the names in class order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
         self.classes.iter().map(|class| class.name.as_str())
     }
 
-    /// The class of this name, further name or number.
+    /// Returns the class of this name, further name or number.
     ///
     /// Case does not matter, and spaces, underscores and hyphens are the same. A name that looks like a number comes
     /// before the number, so that in a folder of classes `1`, `10`, `2` the text `2` means the class of that name.

@@ -99,12 +99,12 @@ impl OutputFile {
         Ok(output)
     }
 
-    /// The path as it was passed in.
+    /// Returns the path as it was passed in.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The file that will be replaced: the path with its symbolic links followed.
+    /// Returns the file that will be replaced: the path with its symbolic links followed.
     ///
     /// Two outputs with the same target would silently become one; [`commit_all`] refuses them.
     pub fn target(&self) -> &Path {

@@ -1,4 +1,4 @@
-//! What a classifier's logits say about each row: right or wrong, how sure, how surprised.
+//! Accuracy, entropy, confidence and cross-entropy of a classifier, row by row, from its logits.
 //!
 //! [`Outputs`] holds the logits of N rows over C classes with the rows' labels; every number here follows from those
 //! two. Probabilities are never formed where they would round: with m the largest logit of a row and
@@ -88,12 +88,12 @@ impl Outputs {
         self.classes
     }
 
-    /// The labels, one a row.
+    /// Returns the labels, one a row.
     pub fn labels(&self) -> &[usize] {
         &self.labels
     }
 
-    /// The logits of one row.
+    /// Returns the logits of one row.
     ///
     /// # Panics
     /// If there is no such row.
@@ -107,17 +107,18 @@ impl Outputs {
             .collect()
     }
 
-    /// The class with the largest logit; of equal ones the first.
+    /// Returns the class with the largest logit; of equal ones the first.
     pub fn predictions(&self) -> Vec<usize> {
         self.logits.chunks_exact(self.classes).map(argmax).collect()
     }
 
-    /// Percent of rows whose prediction is their label. No rows give NaN, which reports leave out.
+    /// Returns the percentage of rows whose prediction is their label. No rows give NaN, which reports leave out.
     pub fn accuracy(&self) -> f64 {
         percent_equal(&self.predictions(), &self.labels)
     }
 
-    /// Entropy of each row's softmax in nats, −Σ p ln p with 0 · ln 0 = 0; from 0 (certain) to ln C (no idea).
+    /// Returns the entropy of each row's softmax in nats, −Σ p ln p with 0 · ln 0 = 0; from 0 (certain) to ln C (no
+    /// idea).
     pub fn entropies(&self) -> Vec<f64> {
         self.each(|softmax, _| {
             (0..self.classes)
@@ -126,17 +127,17 @@ impl Outputs {
         })
     }
 
-    /// The probability that the model gives to each row's own label, as the peers' attacks take "confidence".
+    /// Returns the probability that the model gives to each row's own label, as the peers' attacks take "confidence".
     pub fn confidences(&self) -> Vec<f64> {
         self.each(|softmax, label| softmax.probability(label))
     }
 
-    /// Cross-entropy of each row, −ln p_label.
+    /// Returns the cross-entropy of each row, −ln p_label.
     pub fn losses(&self) -> Vec<f64> {
         self.each(|softmax, label| softmax.surprise(label))
     }
 
-    /// Percent of rows on which two models predict the same class. No rows give NaN.
+    /// Returns the percentage of rows on which two models predict the same class. No rows give NaN.
     ///
     /// # Panics
     /// If the two are not over the same rows.

@@ -48,8 +48,8 @@ impl Scores {
     }
 }
 
-/// Mean of |metric − metric of Retrain| over RA, TA, FA and MIA, in points. 0 is ideal; two retrained models
-/// that saw the rows in different orders are not at 0, and what lies between them is the noise floor.
+/// Returns the mean of |metric − metric of Retrain| over RA, TA, FA and MIA, in points. 0 is ideal; two retrained
+/// models that saw the rows in different orders are not at 0, and what lies between them is the noise floor.
 pub fn avg_gap(method: &Scores, retrain: &Scores) -> f64 {
     let pairs = method.values().into_iter().zip(retrain.values());
     pairs.map(|(a, b)| (a - b).abs()).sum::<f64>() / 4.0
@@ -126,8 +126,8 @@ pub struct Judged {
 }
 
 impl Judged {
-    /// The attack's non-members: all test rows; for [`Mia::Loss`] the test rows of the forgotten class where there are
-    /// any, since another class alone could be what the losses tell apart.
+    /// Returns the attack's non-members: all test rows; for [`Mia::Loss`] the test rows of the forgotten class where
+    /// there are any, since another class alone could be what the losses tell apart.
     pub fn non_members(&self, mia: Mia) -> &RowSet {
         match (mia, self.fa.source) {
             (Mia::Loss, Source::Test) if !self.fa.rows.is_empty() => &self.fa,

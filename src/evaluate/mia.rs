@@ -113,7 +113,7 @@ impl Mia {
         }
     }
 
-    /// The attack's percentage for one model.
+    /// Returns the attack's percentage for one model.
     pub fn percent(self, rows: &MiaOutputs<'_>) -> Result<f64> {
         let MiaOutputs {
             retained,
@@ -244,8 +244,9 @@ impl Rule {
         offset: 0.0,
     };
 
-    /// Logistic regression: minimises ½·slope² + Σ w_i ln(1 + e^(−y_i·score_i)) with balanced weights w, by Newton's
-    /// method in f64. Equal to scikit-learn's `LogisticRegression(class_weight="balanced")` where that converges.
+    /// Fits logistic regression: minimises ½·slope² + Σ w_i ln(1 + e^(−y_i·score_i)) with balanced weights w, by
+    /// Newton's method in f64. Equal to scikit-learn's `LogisticRegression(class_weight="balanced")` where that
+    /// converges.
     ///
     /// # Panics
     /// If a group is empty or a value is not finite.
@@ -258,8 +259,8 @@ impl Rule {
         data.rule(slope, offset)
     }
 
-    /// A linear support vector machine: minimises ½·slope² + Σ w_i max(0, 1 − y_i·score_i) with balanced weights w and
-    /// C = 1. Equal to scikit-learn's `SVC(kernel="linear", class_weight="balanced")`. Where a whole interval of
+    /// Fits a linear support vector machine: minimises ½·slope² + Σ w_i max(0, 1 − y_i·score_i) with balanced weights w
+    /// and C = 1. Equal to scikit-learn's `SVC(kernel="linear", class_weight="balanced")`. Where a whole interval of
     /// intercepts is optimal, the middle of it is taken.
     ///
     /// # Panics
@@ -283,7 +284,7 @@ impl Rule {
         self.offset - self.slope * self.centre
     }
 
-    /// Positive for a member.
+    /// Returns the decision function at `x`, positive for a member.
     pub fn score(&self, x: f64) -> f64 {
         self.slope * (x - self.centre) + self.offset
     }

@@ -24,7 +24,7 @@ pub use mia::{Mia, MiaOutputs, Rule};
 
 pub use crate::methods::delta_w;
 
-/// Percent of predictions with the sign of their ±1 label. No rows give NaN.
+/// Returns the percentage of predictions with the sign of their ±1 label. No rows give NaN.
 ///
 /// # Panics
 /// If there is not one label a prediction.
@@ -48,7 +48,7 @@ pub struct JudgedRows {
 }
 
 impl JudgedRows {
-    /// Percent of rows that `weights` (D×1) gets right.
+    /// Returns the percentage of rows that `weights` (D×1) gets right.
     pub fn accuracy<E: Engine>(&self, engine: &E, weights: &Matrix) -> Result<f64> {
         let predictions = engine.project(self.features.as_rows(), weights)?;
         Ok(sign_accuracy(predictions.as_slice(), &self.labels))

@@ -331,7 +331,7 @@ impl<B: Batches> Feed<B> {
     }
 }
 
-/// A tensor's values on the host, row-major.
+/// Copies a tensor's values to the host, row-major.
 pub fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     tensor
         .into_data()

@@ -177,7 +177,7 @@ pub extern "C" fn muso_last_error() -> *const c_char {
     LAST_ERROR.with(|last| last.borrow().as_ptr())
 }
 
-/// `muso_context_create`.
+/// `muso_context_create` of muso.h: opens a device.
 ///
 /// # Safety
 /// `out` is null or points to a pointer.
@@ -206,7 +206,7 @@ pub unsafe extern "C" fn muso_context_create(device: c_int, out: *mut *mut MusoC
     })
 }
 
-/// `muso_context_destroy`.
+/// `muso_context_destroy` of muso.h: closes a device.
 ///
 /// # Safety
 /// `context` is null or from `muso_context_create`, is destroyed once, and no call uses it any more.
@@ -222,7 +222,7 @@ pub unsafe extern "C" fn muso_context_destroy(context: *mut MusoContext) {
     }
 }
 
-/// `muso_stream_forget`.
+/// `muso_stream_forget` of muso.h: drops what is kept for a stream.
 ///
 /// # Safety
 /// `context` is null or from `muso_context_create` and not yet destroyed.
@@ -241,7 +241,7 @@ pub unsafe extern "C" fn muso_stream_forget(context: *mut MusoContext, stream: C
     })
 }
 
-/// `muso_gram_update`.
+/// `muso_gram_update` of muso.h: G += sign · ZᵀZ (SYRK).
 ///
 /// # Safety
 /// The contract of `include/muso.h`.
@@ -263,7 +263,7 @@ pub unsafe extern "C" fn muso_gram_update(
     unsafe { with_stream(context, stream, body) }
 }
 
-/// `muso_factor`.
+/// `muso_factor` of muso.h: the Cholesky factor of A + ridge·I.
 ///
 /// # Safety
 /// The contract of `include/muso.h`.
@@ -290,7 +290,7 @@ pub unsafe extern "C" fn muso_factor(
     unsafe { with_stream(context, stream, body) }
 }
 
-/// `muso_factor_destroy`.
+/// `muso_factor_destroy` of muso.h: frees a factor.
 ///
 /// # Safety
 /// `factor` is null or from `muso_factor`, is destroyed once and before its context, and no call uses it any more.
@@ -306,7 +306,7 @@ pub unsafe extern "C" fn muso_factor_destroy(factor: *mut MusoCholesky) {
     }
 }
 
-/// `muso_solve`.
+/// `muso_solve` of muso.h: X ← (A + ridge·I)⁻¹ X.
 ///
 /// # Safety
 /// The contract of `include/muso.h`.
@@ -327,7 +327,7 @@ pub unsafe extern "C" fn muso_solve(
     unsafe { with_stream(context, stream, body) }
 }
 
-/// `muso_project`.
+/// `muso_project` of muso.h: Y = Z W (GEMM).
 ///
 /// # Safety
 /// The contract of `include/muso.h`.

@@ -1,4 +1,4 @@
-//! The factor A + λI = LLᵀ, in place in the lower triangle. The host side of `kernels/cholesky.cu`.
+//! Cholesky factor A + λI = LLᵀ (POTRF), in place in the lower triangle. The host side of `kernels/cholesky.cu`.
 //!
 //! Right-looking, by block columns: factor the diagonal block, divide the rows below by it, subtract their product from
 //! what is left. The kernels of one factorisation are queued without waiting; a pivot that fails makes the rest return

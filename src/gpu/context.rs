@@ -177,17 +177,17 @@ impl Context {
         self.check(code, "let all streams wait")
     }
 
-    /// The driver behind it.
+    /// Returns the driver behind it.
     pub fn driver(&self) -> &Driver {
         &self.inner.driver
     }
 
-    /// The number of the device.
+    /// Returns the number of the device.
     pub fn ordinal(&self) -> usize {
         self.inner.ordinal
     }
 
-    /// The device as `--device` names it.
+    /// Returns the device as `--device` names it.
     pub fn label(&self) -> String {
         format!("cuda:{}", self.inner.ordinal)
     }
@@ -197,12 +197,12 @@ impl Context {
         &self.inner.properties
     }
 
-    /// The kernels that are fastest on it among those that keep f64 throughout.
+    /// Returns the kernels that are fastest on it among those that keep f64 throughout.
     pub fn technique(&self) -> Technique {
         Technique::best(self.properties().capability)
     }
 
-    /// The device in a few words; a virtual one has it in its name.
+    /// Returns the device in a few words; a virtual one has it in its name.
     pub fn describe(&self) -> String {
         let Properties {
             name, capability, ..
@@ -211,7 +211,7 @@ impl Context {
         format!("{label}, {name}, compute capability {major}.{minor}")
     }
 
-    /// Free and total device memory in bytes; what the pool keeps is not free.
+    /// Returns free and total device memory in bytes; what the pool keeps is not free.
     pub fn memory(&self) -> Result<(usize, usize)> {
         self.bind()?;
         let (mut free, mut total) = (0, 0);

@@ -105,7 +105,7 @@ impl Driver {
         })
     }
 
-    /// The CUDA version of the driver, major and minor.
+    /// Returns the CUDA version of the driver, major and minor.
     pub fn version(&self) -> (i32, i32) {
         (self.version / 1000, self.version % 1000 / 10)
     }

@@ -1,4 +1,4 @@
-//! Sums over rows: G ± ZᵀZ and S ± ZᵀY, added to what is there. The host side of `kernels/gram.cu`.
+//! Sums over rows: G ± ZᵀZ (SYRK) and S ± ZᵀY (GEMM), added to what is there. The host side of `kernels/gram.cu`.
 //!
 //! Rows count in blocks of [`ROW_BLOCK`] from the first row of a call, and a block's sum is formed before it is added:
 //! calls whose lengths are multiples of it, but for the last, give the bytes of one call with all rows.
@@ -32,8 +32,8 @@ pub enum Labels<'a> {
     F64(View<'a, f64>),
 }
 
-/// Lower triangle of G += sign · ZᵀZ, for G of order features, or features + 1 with a bias: one more feature that is
-/// always 1.
+/// Computes the lower triangle of G += sign · ZᵀZ, for G of order features, or features + 1 with a bias: one more
+/// feature that is always 1.
 pub fn update<T: Feature>(
     stream: &Stream,
     technique: Technique,
@@ -104,7 +104,7 @@ fn narrow(tiles: usize, multiprocessors: usize) -> bool {
     6 * rounds(STRIPS * tiles) <= 5 * STRIPS * rounds(tiles)
 }
 
-/// S += sign · ZᵀY, for S of (features + bias) × targets.
+/// Computes S += sign · ZᵀY, for S of (features + bias) × targets.
 pub fn cross<T: Feature>(
     stream: &Stream,
     technique: Technique,

@@ -1,4 +1,4 @@
-//! For those who bring their own memory and streams: a training stack, another library, C.
+//! Interoperation with memory and streams of others: a training stack, another library, C.
 //!
 //! The contract of every function here, and of [`View::from_raw`], [`ViewMut::from_raw`] and [`Stream::from_raw`], on
 //! which they stand:
@@ -89,7 +89,8 @@ macro_rules! with_rows {
     };
 }
 
-/// Lower triangle of G += sign · ZᵀZ. G is f64 of order D, or D + 1 with a bias; `sign` 1 adds rows, −1 takes them out.
+/// Computes the lower triangle of G += sign · ZᵀZ. G is f64 of order D, or D + 1 with a bias; `sign` 1 adds rows, −1
+/// takes them out.
 ///
 /// # Safety
 /// The module's contract, for `rows` and `gram`.
@@ -105,7 +106,8 @@ pub unsafe fn gram_update(
     with_rows!(rows, z => gram::update(stream, technique, z, bias, sign, sums))
 }
 
-/// Y = Z W, or Z W₁ + w₂ where `weights` has one row more than `rows` has columns. `weights` and `out` are f64.
+/// Computes Y = Z W, or Z W₁ + w₂ where `weights` has one row more than `rows` has columns. `weights` and `out` are
+/// f64.
 ///
 /// # Safety
 /// The module's contract, for `rows`, `weights` and `out`.
@@ -151,7 +153,7 @@ pub unsafe fn factor(
     })
 }
 
-/// X ← (A + ridge·I)⁻¹ X, without refinement, on the stream of the factor or one that is ordered after it.
+/// Computes X ← (A + ridge·I)⁻¹ X, without refinement, on the stream of the factor or one that is ordered after it.
 ///
 /// # Safety
 /// The module's contract, for `rhs`; and L is as [`factor`] left it.

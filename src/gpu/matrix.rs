@@ -66,7 +66,7 @@ pub struct ViewMut<'a, T> {
 }
 
 impl<'a, T: Value> View<'a, T> {
-    /// Memory of someone else's.
+    /// Views someone else's memory, to read.
     ///
     /// # Errors
     /// [`Error::Shape`] when the pitch is shorter than a row or the pointer is not a multiple of a value's size.
@@ -125,12 +125,12 @@ impl<'a, T: Value> View<'a, T> {
         self.pointer
     }
 
-    /// True when it has no values.
+    /// Returns whether it has no values.
     pub fn is_empty(&self) -> bool {
         self.rows == 0 || self.cols == 0
     }
 
-    /// The block of `rows` × `cols` values from (`row`, `col`) on.
+    /// Returns the block of `rows` × `cols` values from (`row`, `col`) on.
     ///
     /// # Panics
     /// If it is not inside.
@@ -145,7 +145,7 @@ impl<'a, T: Value> View<'a, T> {
         View::raw(self.pointer + offset as u64, rows, cols, self.pitch)
     }
 
-    /// The first `rows` rows.
+    /// Returns the first `rows` rows.
     ///
     /// # Panics
     /// If there are fewer.
@@ -155,7 +155,7 @@ impl<'a, T: Value> View<'a, T> {
 }
 
 impl<'a, T: Value> ViewMut<'a, T> {
-    /// Memory of someone else's, to write.
+    /// Views someone else's memory, to write.
     ///
     /// # Errors
     /// As [`View::from_raw`].
@@ -182,7 +182,7 @@ impl<'a, T: Value> ViewMut<'a, T> {
         self.read
     }
 
-    /// The block of `rows` × `cols` values from (`row`, `col`) on.
+    /// Returns the block of `rows` × `cols` values from (`row`, `col`) on.
     ///
     /// # Panics
     /// If it is not inside.
@@ -275,7 +275,7 @@ pub struct DeviceMatrix<T> {
 }
 
 impl<T: Value> DeviceMatrix<T> {
-    /// A matrix for use on `stream` whose values are yet to be written.
+    /// Allocates a matrix for use on `stream` whose values are yet to be written.
     ///
     /// # Errors
     /// [`Error::DeviceMemory`] when it does not fit.
@@ -300,7 +300,7 @@ impl<T: Value> DeviceMatrix<T> {
         })
     }
 
-    /// A matrix of zeros for use on `stream`.
+    /// Allocates a matrix of zeros for use on `stream`.
     ///
     /// # Errors
     /// [`Error::DeviceMemory`] when it does not fit.
@@ -324,12 +324,12 @@ impl<T: Value> DeviceMatrix<T> {
         self.block.as_ref().map_or(0, Block::pointer)
     }
 
-    /// All of it, to read.
+    /// Views the whole matrix, to read.
     pub fn view(&self) -> View<'_, T> {
         View::raw(self.pointer(), self.rows, self.cols, self.pitch)
     }
 
-    /// All of it, to write.
+    /// Views the whole matrix, to write.
     pub fn view_mut(&mut self) -> ViewMut<'_, T> {
         ViewMut {
             read: View::raw(self.pointer(), self.rows, self.cols, self.pitch),

@@ -1,4 +1,4 @@
-//! Device memory that is kept for the next who asks.
+//! A caching allocator (memory pool) for device memory.
 //!
 //! `cuMemFree` waits for the whole device, and `cuMemAllocAsync` gives memory back to the system at every
 //! synchronisation unless told otherwise: an accumulator that is made and dropped in a loop would pay for both. A freed

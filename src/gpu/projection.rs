@@ -1,4 +1,4 @@
-//! Products with feature rows: Y = Z W, its argmax and softmax, and K = Z₁Z₂ᵀ. The host side of
+//! GEMM with feature rows: Y = Z W, its argmax and softmax, and K = Z₁Z₂ᵀ. The host side of
 //! `kernels/projection.cu`.
 
 use super::matrix::{Feature, View, ViewMut};
@@ -158,7 +158,7 @@ impl<'a, T: Feature> Product<'a, T> {
     }
 }
 
-/// Y = Z W, N × C.
+/// Computes Y = Z W, N × C.
 pub fn logits<T: Feature>(
     stream: &Stream,
     technique: Technique,
@@ -174,7 +174,7 @@ pub fn logits<T: Feature>(
     product.launch(stream, "logits", technique, &own, false)
 }
 
-/// Y = Z W, N × C, summed in f64 and rounded once.
+/// Computes Y = Z W, N × C, summed in f64 and rounded once.
 pub fn logits_f32<T: Feature>(
     stream: &Stream,
     technique: Technique,
@@ -190,7 +190,7 @@ pub fn logits_f32<T: Feature>(
     product.launch(stream, "logits", technique, &own, false)
 }
 
-/// The column of the largest entry of each row of Z W, the first where several are equal; `out` is 1 × N.
+/// Returns the column of the largest entry of each row of Z W, the first where several are equal; `out` is 1 × N.
 pub fn argmax<T: Feature>(
     stream: &Stream,
     technique: Technique,
@@ -205,7 +205,7 @@ pub fn argmax<T: Feature>(
     product.launch(stream, "argmax", technique, &[out.as_view().into()], true)
 }
 
-/// softmax(temperature · Z W) by rows, N × C.
+/// Computes softmax(temperature · Z W) by rows, N × C.
 pub fn softmax<T: Feature>(
     stream: &Stream,
     technique: Technique,
@@ -222,7 +222,7 @@ pub fn softmax<T: Feature>(
     product.launch(stream, "softmax", technique, &own, true)
 }
 
-/// K = Z₁Z₂ᵀ, N₁ × N₂, plus 1 everywhere with `bias`.
+/// Computes K = Z₁Z₂ᵀ, N₁ × N₂, plus 1 everywhere with `bias`.
 pub fn kernel_matrix<T: Feature>(
     stream: &Stream,
     technique: Technique,

@@ -1,4 +1,4 @@
-//! What kernels take of a device: registers and shared memory as the assembler said when they were built, and how many
+//! Occupancy of the kernels: registers and shared memory as the assembler said when they were built, and how many
 //! threads fit at once because of it. Needs no device.
 
 use super::module::table::{MODULES, Module, RESOURCES};
@@ -79,7 +79,7 @@ pub fn architectures() -> Vec<u32> {
     archs
 }
 
-/// Every kernel on one of [`architectures`], by module.
+/// Returns every kernel on one of [`architectures`], by module.
 pub fn kernels(arch: u32) -> Vec<KernelInfo> {
     RESOURCES
         .iter()

@@ -1,4 +1,4 @@
-//! Pinned host memory between a caller's memory and the device's.
+//! Pinned staging: a ring buffer of page-locked host memory between a caller's memory and the device's.
 //!
 //! The device copies at full speed, and beside computation, only from memory that the system cannot move. Pinning is
 //! slow, so a few slots are pinned once and go round: a slot is filled while the one before it is on its way, and is
@@ -111,7 +111,7 @@ impl Ring {
 }
 
 impl Staging {
-    /// A ring for a device; its memory is pinned when first used.
+    /// Creates a ring of staging buffers for a device; its memory is pinned when first used.
     pub fn new(context: &Context) -> Self {
         Self {
             context: context.clone(),

@@ -33,7 +33,7 @@ impl fmt::Debug for Stream {
 }
 
 impl Stream {
-    /// A new stream, which does not wait for the default one.
+    /// Creates a stream that does not wait for the default one.
     pub fn new(context: &Context) -> Result<Self> {
         context.bind()?;
         let mut raw = std::ptr::null_mut();
@@ -44,7 +44,7 @@ impl Stream {
         Ok(Self::wrap(context, raw, true))
     }
 
-    /// A stream of someone else's, which stays theirs.
+    /// Wraps someone else's stream, which stays theirs.
     ///
     /// # Safety
     /// `raw` is a stream of the device's primary context, or null for its default stream, and outlives every clone.
@@ -63,12 +63,12 @@ impl Stream {
         }
     }
 
-    /// The context it belongs to.
+    /// Returns the context it belongs to.
     pub fn context(&self) -> &Context {
         &self.inner.context
     }
 
-    /// The driver's handle, valid while a clone of this stream lives.
+    /// Returns the driver's handle, valid while a clone of this stream lives.
     pub fn raw(&self) -> sys::CUstream {
         self.inner.raw
     }
@@ -137,12 +137,12 @@ impl fmt::Debug for Event {
 }
 
 impl Event {
-    /// An event for ordering; it has no time.
+    /// Creates an event for ordering, without a time.
     pub fn new(context: &Context) -> Result<Self> {
         Self::with(context, sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
     }
 
-    /// An event that knows when it was reached.
+    /// Creates an event that records when it was reached.
     pub fn timed(context: &Context) -> Result<Self> {
         Self::with(context, sys::CUevent_flags::CU_EVENT_DEFAULT)
     }
@@ -182,7 +182,7 @@ impl Event {
         self.context.check(code, "wait for an event")
     }
 
-    /// Seconds from `start` to this event; both must be timed and reached.
+    /// Returns the seconds from `start` to this event; both must be timed and reached.
     pub fn seconds_since(&self, start: &Self) -> Result<f64> {
         self.context.bind()?;
         let mut milliseconds = 0.0_f32;

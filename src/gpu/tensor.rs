@@ -26,7 +26,7 @@ pub struct TensorMatrix {
 }
 
 impl TensorMatrix {
-    /// The matrix of a tensor that is on the device of `context`; `None` if it is elsewhere.
+    /// Returns the matrix of a tensor that is on the device of `context`; `None` if it is elsewhere.
     ///
     /// # Errors
     /// If the tensor holds what no feature has, or burn's work that should have written it has failed.
@@ -69,7 +69,7 @@ impl TensorMatrix {
         self.dtype
     }
 
-    /// The matrix to read.
+    /// Views the matrix, to read.
     ///
     /// # Panics
     /// If it holds values of another type.
@@ -80,7 +80,7 @@ impl TensorMatrix {
         unsafe { View::from_raw(pointer, rows, cols, pitch) }
     }
 
-    /// The matrix to write.
+    /// Views the matrix, to write.
     ///
     /// # Panics
     /// As [`Self::view`].
@@ -123,7 +123,7 @@ impl Held {
         &self.matrix
     }
 
-    /// All work that reads it has been queued.
+    /// Records that all work that reads the tensor has been queued.
     pub fn release(&mut self) -> Result<()> {
         for stream in &self.streams {
             let done = Event::new(stream.context())?;
@@ -134,7 +134,7 @@ impl Held {
         Ok(())
     }
 
-    /// Everything that could give the memory to another tensor has been told to wait for the work: it need not be held.
+    /// Ends the hold early: everything that could give the memory to another tensor has been told to wait for the work.
     pub fn give_back(mut self) {
         self.streams.clear();
         self.done.clear();

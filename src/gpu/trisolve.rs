@@ -1,5 +1,5 @@
-//! Solves with a Cholesky factor: LLᵀX = B in place of B, the residual, the diagonal of the inverse. The host side of
-//! `kernels/trisolve.cu`.
+//! Triangular solves (TRSM) with a Cholesky factor: LLᵀX = B in place of B, the residual, the diagonal of the inverse.
+//! The host side of `kernels/trisolve.cu`.
 //!
 //! Diagonal blocks are inverted once a factor, so that a solve is products only; what that costs in digits is left to
 //! the refinement step, as on the CPU.
@@ -19,7 +19,8 @@ pub struct Triangle<'a> {
     inverses: View<'a, f64>,
 }
 
-/// Rows that the inverses of the diagonal blocks of a factor of order `n` take, a block's rows below another's.
+/// Returns the number of rows that the inverses of the diagonal blocks of a factor of order `n` take, a block's rows
+/// below another's.
 pub fn inverse_rows(n: usize) -> usize {
     n.next_multiple_of(FACTOR_BLOCK)
 }

@@ -1,4 +1,4 @@
-//! Stage 3, after `features`: what is kept of a set of rows.
+//! Stage 3, after `features`: the Gram matrix G = ZᵀZ or the kernel matrix K = ZZᵀ of a set of rows.
 //!
 //! With N rows of D features (bias included) everything downstream needs either G = ZᵀZ and ZᵀY (`primal`, N ≥ D) or
 //! Z, Y and K = ZZᵀ (`dual`, N < D). Either way O(min(N, D)·D) memory, so N may be anything: the primal sums stream.

@@ -1,4 +1,4 @@
-//! Sums over rows as a file, so that one data set can be summed by several processes or machines.
+//! Shards: sums over a part of the rows as a file, so that one data set can be summed by several processes or machines.
 //!
 //! G = ZᵀZ and ZᵀY are sums over rows and need neither a head nor a ridge: [`Shard`] holds them over some rows of some
 //! feature files, retained and forgotten rows apart, and [`merge`] adds shards up. Everything that the primal route
@@ -79,7 +79,7 @@ pub struct Part {
     pub dtype: String,
     /// The request to forget: empty, `class:K`, or `rows:` and a digest of their numbers.
     pub forget: String,
-    /// Number of rows that the request names.
+    /// Number of this part's rows to forget.
     pub forgotten: u64,
     /// Digest of the rows with their labels or targets.
     pub content: String,
@@ -196,7 +196,7 @@ impl Shard {
         Ok(shard)
     }
 
-    /// The bytes of its file. Equal shards give equal bytes.
+    /// Returns the bytes of its file. Equal shards give equal bytes.
     ///
     /// # Errors
     /// If a sum is not finite.
@@ -272,7 +272,7 @@ impl Shard {
         Some(format!("the sums leave out rows {named}{more}"))
     }
 
-    /// Digest of everything in it.
+    /// Returns a digest of everything in it.
     pub fn digest(&self) -> Result<String> {
         let mut digest = Digest::new();
         for (key, text) in &self.description()? {

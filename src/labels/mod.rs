@@ -1,4 +1,4 @@
-//! Stage 5, after `solve`: the optimal labels.
+//! Stage 5, after `solve`: the optimal labels, by projection onto the span of the retained rows.
 //!
 //! For the linear model the labels that make the forgotten rows' training signal vanish are ỹ_u = Z_u W* with
 //! W* = w_init + Π_r (w_p − w_init) (paper, Corollary 1); in the over-parameterised regime W* *is* the retrained

@@ -1,4 +1,5 @@
-//! Lemma 3 in its target form: what a linear model of the retained rows alone says of the forgotten ones.
+//! Lemma 3 in its target form, with leave-one-out cross-validation: what a linear model of the retained rows alone says
+//! of the forgotten ones.
 //!
 //! W_r = (G_r + λI)⁻¹Z_rᵀ(Y_r − 1/C) and ỹ_u = Z_u W_r + 1/C. Where the pre-trained model fits its labels exactly, this is the
 //! projector form; where it does not, which is every network, it is the one that forgets: the forgotten rows' labels
@@ -356,7 +357,7 @@ impl TargetForm {
         model.finish()
     }
 
-    /// The k at which softmax(k·τ·scores) of the left-out rows has this mean entropy, in nats.
+    /// Returns the k at which softmax(k·τ·scores) of the left-out rows has this mean entropy, in nats.
     ///
     /// Entropy falls as k rises, from ln C towards 0; what lies outside is answered by the nearest k in 1e-3 … 1e3.
     pub fn sharpness_of(&self, wanted: f64) -> f64 {

@@ -1,4 +1,4 @@
-//! The unlearning methods of the linear world.
+//! The unlearning methods for linear models.
 //!
 //! A [`LinearProblem`] holds what all of them start from: retained and forgotten rows, the initial weights and the
 //! closed forms of the pre-trained and the retrained model. Each method is then one call that yields weights.
@@ -81,12 +81,12 @@ impl<'e, E: Engine> LinearProblem<'e, E> {
         })
     }
 
-    /// w_p: trained on everything.
+    /// Returns w_p, trained on everything.
     pub fn pretrained(&self) -> &Matrix {
         &self.pretrained
     }
 
-    /// w_r: never saw the forgotten rows. The truth that every method is held against.
+    /// Returns w_r, which never saw the forgotten rows: the truth that every method is held against.
     pub fn retrained(&self) -> &Matrix {
         &self.retrained
     }
@@ -96,13 +96,13 @@ impl<'e, E: Engine> LinearProblem<'e, E> {
         self.fit(&self.retained, &self.init)
     }
 
-    /// W* = w_init + Π_r(w_p − w_init), in one solve and no training. Uses no label.
+    /// Returns W* = w_init + Π_r(w_p − w_init), in one solve and no training. Uses no label.
     pub fn muso_direct(&self) -> Result<Matrix> {
         let projector = Projector::new(self.engine, Gram::Dual(self.retained.clone()), 0.0)?;
         Ok(projector.optimal_weights(&self.pretrained, &self.init)?.0)
     }
 
-    /// ỹ_u = Z_u W*.
+    /// Returns ỹ_u = Z_u W*.
     pub fn muso_labels(&self) -> Result<Vec<f64>> {
         let weights = self.muso_direct()?;
         self.predict_forgotten(&weights)
@@ -124,7 +124,7 @@ impl<'e, E: Engine> LinearProblem<'e, E> {
         self.predict_forgotten(&teacher)
     }
 
-    /// The limit of SGD from w_p on retained rows and relabelled forgotten rows (paper, equation 2b).
+    /// Returns the limit of SGD from w_p on retained rows and relabelled forgotten rows (paper, equation 2b).
     pub fn relabel_closed_form(&self, forgotten_labels: &[f64]) -> Result<Matrix> {
         let relabelled = DualGram {
             targets: self.relabelled(forgotten_labels),
@@ -133,8 +133,8 @@ impl<'e, E: Engine> LinearProblem<'e, E> {
         self.fit(&relabelled, &self.pretrained)
     }
 
-    /// SGD from w_p on retained rows and relabelled forgotten rows. `stop` sees the predictions on the forgotten rows
-    /// after every step.
+    /// Runs SGD from w_p on retained rows and relabelled forgotten rows. `stop` sees the predictions on the forgotten
+    /// rows after every step.
     pub fn relabel_sgd(
         &self,
         forgotten_labels: &[f64],
@@ -238,7 +238,7 @@ impl<E: Engine, S: FnMut(&[f64]) -> bool> Observer for Watch<'_, '_, E, S> {
     }
 }
 
-/// Δ_w = ‖w − w_r‖²/D.
+/// Returns Δ_w = ‖w − w_r‖²/D.
 ///
 /// # Panics
 /// If the shapes differ.

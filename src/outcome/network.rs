@@ -169,8 +169,8 @@ impl NetworkReport {
         table
     }
 
-    /// The run as pretty-printed JSON: the keys of [`Table::to_json`], and with them `settings`, `mia`, `details` (by
-    /// scenario: histograms of the entropies, accuracies by epoch, tuning) and `config`.
+    /// Returns the run as pretty-printed JSON: the keys of [`Table::to_json`], and with them `settings`, `mia`,
+    /// `details` (by scenario: histograms of the entropies, accuracies by epoch, tuning) and `config`.
     pub fn to_json(&self) -> String {
         let table = self.explained_table();
         json::text(&View {

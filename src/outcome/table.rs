@@ -28,7 +28,7 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// The mean and sample standard deviation of `values`. No values give a `NaN` mean, which every writer of
+    /// Returns the mean and sample standard deviation of `values`. No values give a `NaN` mean, which every writer of
     /// this module leaves out.
     pub fn of(values: &[f64]) -> Stat {
         let n = values.len() as f64;
@@ -42,7 +42,7 @@ impl Stat {
         Stat { mean, std }
     }
 
-    /// A number without spread.
+    /// Takes a number without spread.
     pub fn exact(mean: f64) -> Stat {
         Stat { mean, std: 0.0 }
     }
@@ -99,7 +99,7 @@ impl Metric {
         Metric::Agreement,
     ];
 
-    /// The name in JSON and in the paper's CSV file.
+    /// Returns the name in JSON and in the paper's CSV file.
     pub fn key(self) -> &'static str {
         match self {
             Metric::Ra => "ra",
@@ -112,7 +112,7 @@ impl Metric {
         }
     }
 
-    /// The name above a column.
+    /// Returns the name above a column.
     pub fn title(self) -> &'static str {
         match self {
             Metric::Ra => "RA",
@@ -145,7 +145,8 @@ impl Metric {
         }
     }
 
-    /// True for metrics in percent that are best when they equal Retrain's; the others compare with Retrain already.
+    /// Returns true for metrics in percent that are best when they equal Retrain's; the others compare with Retrain
+    /// already.
     pub fn is_percent(self) -> bool {
         matches!(self, Metric::Ra | Metric::Ta | Metric::Fa | Metric::Mia)
     }
@@ -179,7 +180,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// The mean of a metric, where it was measured.
+    /// Returns the mean of a metric, where it was measured.
     pub fn mean(&self, metric: Metric) -> Option<f64> {
         self.values
             .get(&metric)
@@ -220,7 +221,7 @@ pub struct ScenarioTable {
 }
 
 impl ScenarioTable {
-    /// The metrics that at least one row has, ours or the paper's, in column order.
+    /// Returns the metrics that at least one row has, ours or the paper's, in column order.
     pub fn metrics(&self) -> Vec<Metric> {
         Metric::ALL
             .into_iter()
@@ -232,12 +233,12 @@ impl ScenarioTable {
             .collect()
     }
 
-    /// The row of that method.
+    /// Returns the row of that method.
     pub fn row(&self, method: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.method == method)
     }
 
-    /// The row with the least mean AvgGap among those that `eligible` picks; never Retrain or the noise floor.
+    /// Returns the row with the least mean AvgGap among those that `eligible` picks; never Retrain or the noise floor.
     pub fn closest(&self, eligible: impl Fn(&Row) -> bool) -> Option<&Row> {
         self.rows
             .iter()
@@ -281,7 +282,7 @@ impl Table {
             .map_or_else(|| metric.meaning(), String::as_str)
     }
 
-    /// The metrics of any scenario, in column order.
+    /// Returns the metrics of any scenario, in column order.
     pub fn metrics(&self) -> Vec<Metric> {
         Metric::ALL
             .into_iter()
@@ -289,7 +290,7 @@ impl Table {
             .collect()
     }
 
-    /// The run as pretty-printed JSON with a fixed key order: the same run gives the same bytes.
+    /// Returns the run as pretty-printed JSON with a fixed key order: the same run gives the same bytes.
     pub fn to_json(&self) -> String {
         json::text(&view::Table::from(self))
     }

@@ -78,7 +78,7 @@ impl Portion {
         }
     }
 
-    /// The rows that it means in a file of so many.
+    /// Returns the rows that the portion selects in a file of `rows` rows.
     ///
     /// # Errors
     /// If there are none, or not so many.

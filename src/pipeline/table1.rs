@@ -132,7 +132,7 @@ impl Method {
 /// The forgotten digit; also the paper's in the sub-class scenario.
 const FORGOTTEN: i64 = 7;
 
-/// The three scenarios of the paper.
+/// Returns the three scenarios of the paper.
 pub fn scenarios() -> [Forget; 3] {
     [
         Forget::class(FORGOTTEN),

@@ -294,7 +294,8 @@ impl<T> Lane<T> {
         &self.post
     }
 
-    /// The next item if it is there already. There may be none because it is not made yet, or because there are no more.
+    /// Returns the next item if it is there already. There may be none because it is not made yet, or because there are
+    /// no more.
     pub fn ready(&mut self) -> Option<Result<T>> {
         let Inner::Thread(Thread { items, .. }) = &self.inner else {
             return None;

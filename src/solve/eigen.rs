@@ -53,7 +53,7 @@ impl Eigen {
         self.values.iter().take_while(|&&s| s > floor).count()
     }
 
-    /// U f(s) Uᵀ X over the first `rank` directions.
+    /// Returns U f(s) Uᵀ X over the first `rank` directions.
     pub fn apply<E: Engine>(
         &self,
         engine: &E,

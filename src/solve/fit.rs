@@ -1,4 +1,4 @@
-//! Closed forms of linear fits.
+//! Closed forms of ridge regression and of the interpolant nearest to a start.
 //!
 //! [`fit`] is the limit of gradient descent from w₀: the interpolant nearest to w₀,
 //! w₀ + Zᵀ(K + λI)⁻¹(Y − Z w₀) (paper, Lemma 1), in whichever of its two forms is cheaper. For N ≥ D the primal form

@@ -1,4 +1,4 @@
-//! Stage 4, after `gram`: symmetric systems and the fits that need them.
+//! Stage 4, after `gram`: symmetric linear systems (Cholesky, iterative refinement) and ridge regression.
 //!
 //! [`Solver`] factors A + λI once and solves any number of right-hand sides, with one step of iterative refinement and
 //! an [`Info`] that says how well it went. Where Cholesky meets a pivot that is not positive it falls back to an

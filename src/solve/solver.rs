@@ -1,4 +1,4 @@
-//! Factor once, solve many, know how well.
+//! Equilibrated Cholesky with iterative refinement: factor once, solve many, know how well.
 //!
 //! The system is equilibrated first: with S = diag(1/√(a_ii + λ)) what is factored is S(A + λI)S, whose diagonal is 1.
 //! A feature in other units than the rest then costs nothing, and "singular to working precision" is judged on a matrix
@@ -23,7 +23,7 @@ pub struct Params {
 }
 
 impl Params {
-    /// The defaults with the given λ.
+    /// Returns the defaults with the given λ.
     pub fn ridge(ridge: f64) -> Self {
         Self {
             ridge,
@@ -167,7 +167,7 @@ impl<'e, E: Engine> Solver<'e, E> {
         })
     }
 
-    /// The engine it runs on.
+    /// Returns the engine it runs on.
     pub fn engine(&self) -> &'e E {
         self.engine
     }
@@ -177,7 +177,7 @@ impl<'e, E: Engine> Solver<'e, E> {
         self.params.ridge
     }
 
-    /// X with (A + λI) X = B; the least-norm one, without any part in the dropped directions, after a fallback.
+    /// Returns X with (A + λI) X = B; the least-norm one, without any part in the dropped directions, after a fallback.
     ///
     /// # Errors
     /// [`Error::Overflow`] when the right-hand side is not finite.
@@ -226,8 +226,8 @@ impl<'e, E: Engine> Solver<'e, E> {
         }
     }
 
-    /// tr(A (A + λI)⁻¹): how many directions of the space the rows take up, N to the last digit when λ = 0 and they
-    /// are independent.
+    /// Returns tr(A (A + λI)⁻¹): how many directions of the space the rows take up, N to the last digit when λ = 0 and
+    /// they are independent.
     pub fn projector_trace(&self) -> Result<f64> {
         let ridge = self.params.ridge;
         match &self.factorisation {
@@ -252,8 +252,8 @@ impl<'e, E: Engine> Solver<'e, E> {
         }
     }
 
-    /// Condition number of the equilibrated system over the directions kept, estimated from below: how many digits a
-    /// solve can lose.
+    /// Returns the condition number of the equilibrated system over the directions kept, estimated from below: how many
+    /// digits a solve can lose.
     pub fn condition(&self) -> Result<f64> {
         let order = self.matrix.rows();
         match &self.factorisation {
@@ -273,7 +273,7 @@ impl<'e, E: Engine> Solver<'e, E> {
         }
     }
 
-    /// A sentence for the user when rounding may reach the third digit, or when directions had to be dropped.
+    /// Returns a sentence for the user when rounding may reach the third digit, or when directions had to be dropped.
     ///
     /// Where features are of one size the condition is ‖A‖/λ, so this speaks when eps·‖A‖/λ > 1e-3.
     pub fn warning(&self) -> Result<Option<String>> {
@@ -289,7 +289,7 @@ impl<'e, E: Engine> Solver<'e, E> {
         }))
     }
 
-    /// A (A + λI)⁻¹ V: the projector onto the span of the rows, damped by λ, for A = G.
+    /// Returns A (A + λI)⁻¹ V: the projector onto the span of the rows, damped by λ, for A = G.
     ///
     /// As V − λ (A + λI)⁻¹ V, which only touches what the data does not span.
     pub fn project_onto_span(&self, v: &Matrix) -> Result<(Matrix, Info)> {
@@ -305,7 +305,7 @@ impl<'e, E: Engine> Solver<'e, E> {
         Ok((kept.zip(&x, |v, x| v - ridge * x), info))
     }
 
-    /// The part of V in the directions that the fallback dropped; nothing when all were kept.
+    /// Returns the part of V in the directions that the fallback dropped; nothing when all were kept.
     pub fn dropped_part(&self, v: &Matrix) -> Result<Option<Matrix>> {
         match &self.factorisation {
             Factorisation::Cholesky(_) => Ok(None),

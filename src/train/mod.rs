@@ -1,4 +1,4 @@
-//! Stage 6, after `labels`: training.
+//! Stage 6, after `labels`: training by stochastic gradient descent.
 //!
 //! [`sgd`] trains the linear model as the paper does, one sample a step. Networks are trained by a [`Session`], after a
 //! [`Recipe`], on batches; a [`Watch`] listens to it.

@@ -279,7 +279,7 @@ pub struct RowTargets {
 }
 
 impl RowTargets {
-    /// The labels of a set with so many classes, one for each of its rows.
+    /// Takes the labels of a set with `classes` classes, one for each of its rows.
     pub fn new(labels: &[i64], classes: usize) -> Self {
         Self {
             classes,
@@ -303,7 +303,7 @@ impl RowTargets {
         self.changed.insert(row, distribution);
     }
 
-    /// The targets of `rows`, [N, C].
+    /// Returns the targets of `rows`, [N, C].
     pub fn of(&self, rows: &[usize], device: &Device) -> Tensor<2> {
         let mut values = vec![0.0f32; rows.len() * self.classes];
         for (out, row) in values.chunks_mut(self.classes).zip(rows) {
@@ -315,7 +315,7 @@ impl RowTargets {
         Tensor::from_data(TensorData::new(values, [rows.len(), self.classes]), device)
     }
 
-    /// Cross-entropy of a step's logits against the targets of its rows.
+    /// Returns the cross-entropy of a step's logits against the targets of its rows.
     pub fn loss<N: FeatureNet>(&self, step: &Step<'_, N>) -> Tensor<1> {
         let logits = step.logits();
         let targets = self.of(step.rows, &logits.device());
@@ -323,8 +323,8 @@ impl RowTargets {
     }
 }
 
-/// Mean over the rows of −Σ targets·log softmax(logits). Up to the targets' own entropy, which no weight can change,
-/// this is KL(targets ‖ softmax), averaged over rows ("batchmean").
+/// Returns the mean over the rows of −Σ targets·log softmax(logits). Up to the targets' own entropy, which no weight
+/// can change, this is KL(targets ‖ softmax), averaged over rows ("batchmean").
 pub fn cross_entropy(logits: Tensor<2>, targets: Tensor<2>) -> Tensor<1> {
     let rows = logits.dims()[0] as f64;
     (log_softmax(logits, 1) * targets).sum() * (-1.0 / rows)

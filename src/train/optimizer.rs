@@ -37,7 +37,7 @@ impl Optimizer {
         }
     }
 
-    /// The weights after one step.
+    /// Returns the weights after one step.
     ///
     /// # Panics
     /// If there is not one gradient for each vector of weights.

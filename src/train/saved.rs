@@ -1,4 +1,4 @@
-//! A session as named arrays and a text, and back, to the same bytes.
+//! Checkpoints of a training session: named arrays and a text, and back, to the same bytes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -36,7 +36,7 @@ fn moment(which: &str, index: usize) -> String {
 }
 
 impl Session<Network> {
-    /// Everything that the next step depends on.
+    /// Returns everything that the next step depends on.
     pub fn state(&self) -> (StateDict, BTreeMap<String, String>) {
         let mut arrays = StateDict::new();
         for tensor in self.network.state().iter() {
@@ -70,7 +70,8 @@ impl Session<Network> {
         (arrays, BTreeMap::from([(KEY.to_owned(), text)]))
     }
 
-    /// The session that [`Session::state`] took apart. `like` is a network of the same make; `path` is named in errors.
+    /// Returns the session that [`Session::state`] took apart. `like` is a network of the same make; `path` is named in
+    /// errors.
     pub fn from_state(
         like: Network,
         arrays: &StateDict,

@@ -1,4 +1,4 @@
-//! How long, with which steps and at which learning rate a network is trained: plain values that a file can hold.
+//! Training recipes: epochs, optimiser and learning-rate schedule, as plain values that a file can hold.
 //!
 //! ```
 //! use muso::train::{Recipe, Schedule};
@@ -84,7 +84,7 @@ impl Default for Recipe {
 }
 
 impl Recipe {
-    /// The learning rate after so many epochs, whole ones and parts.
+    /// Returns the learning rate after `epoch` epochs, whole ones and parts.
     pub fn rate(&self, epoch: f64) -> f64 {
         if epoch < self.warmup {
             return self.learning_rate * epoch / self.warmup;

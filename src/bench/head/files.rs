@@ -23,7 +23,7 @@ use super::super::reference::cholesky_solve;
 pub(super) const FEATURES: usize = 512;
 pub(super) const CLASSES: usize = 10;
 pub(super) const RIDGE: f64 = 1e-3;
-/// One row in this many is forgotten.
+/// Interval of the forgotten rows.
 const FORGET_EVERY: usize = 100;
 
 /// A folder with features, labels, rows to forget and a head of any weights.
@@ -105,7 +105,7 @@ fn class_of(row: usize) -> i64 {
     (row.wrapping_mul(2_654_435_761) >> 7) as i64 % CLASSES as i64
 }
 
-/// The same rows for every file, as far as each goes.
+/// Generates the same rows for every file, as far as each goes.
 struct FeatureStream {
     rng: ChaCha8Rng,
     centres: Vec<f32>,

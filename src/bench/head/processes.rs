@@ -25,7 +25,7 @@ except OSError:
     print(0)
 ";
 
-/// What one process said.
+/// Time and memory of one process.
 pub(super) struct Run {
     pub(super) seconds: f64,
     /// The most memory that it had, where the system tells.

@@ -22,7 +22,7 @@ impl Faer {
     /// The version that the program is built with.
     pub(crate) const VERSION: &'static str = "0.24";
 
-    /// Starts the pool.
+    /// Starts a pool of `threads` threads.
     pub(crate) fn new(threads: usize) -> Result<Self> {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
         let pool = pool.map_err(|e| failed("faer", e))?;

@@ -23,7 +23,7 @@ pub(super) trait Peer {
     fn time(&mut self, repeat: usize) -> Result<f64>;
 }
 
-/// One that runs in this process.
+/// A peer that runs in this process.
 pub(super) struct Local<F> {
     name: &'static str,
     run: F,

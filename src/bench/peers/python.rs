@@ -162,7 +162,7 @@ impl Drop for Python {
     }
 }
 
-/// One way of doing the task that was loaded last.
+/// A variant of the task that was loaded last.
 struct Variant<'a> {
     python: &'a RefCell<Python>,
     name: String,

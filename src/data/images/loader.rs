@@ -91,7 +91,7 @@ pub struct LoaderOptions {
 }
 
 impl LoaderOptions {
-    /// No augmentation, no row left out.
+    /// Returns options without augmentation and with no row left out.
     pub fn new(batch: usize, normalisation: Normalisation) -> Self {
         Self {
             batch,
@@ -324,7 +324,7 @@ fn place(
     }
 }
 
-/// The rows in an order that depends on the seed alone: Fisher–Yates with ChaCha8.
+/// Returns the rows in an order that depends on the seed alone: Fisher–Yates with ChaCha8.
 ///
 /// ```
 /// let mut rows = muso::data::images::shuffled(&[3, 5, 8], 1);

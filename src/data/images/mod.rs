@@ -145,7 +145,8 @@ pub fn open(kind: Kind, folder: Option<&Path>) -> Result<Dataset> {
     open_with(kind, folder, None)
 }
 
-/// Like [`open`], with every image scaled to squares of this side, its shorter side fitted and the middle kept.
+/// Opens a set as [`open`] does, with every image scaled to squares of this side, its shorter side fitted and the
+/// middle kept.
 ///
 /// # Errors
 /// Also if the kind is not [`Kind::TinyImagenet`] or [`Kind::Folder`], whose images alone can be scaled.

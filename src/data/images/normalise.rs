@@ -36,7 +36,7 @@ impl TryFrom<Spelling> for Normalisation {
 }
 
 impl Normalisation {
-    /// The usual one of a data set by its name (see [`Kind`]), or `imagenet`.
+    /// Returns the usual normalisation of a data set by its name (see [`Kind`]), or `imagenet`.
     ///
     /// ```
     /// use muso::data::images::Normalisation;
@@ -55,7 +55,7 @@ impl Normalisation {
         })
     }
 
-    /// The usual one of a data set. For a folder of one's own images it is that of ImageNet.
+    /// Returns the usual normalisation of a data set. For a folder of one's own images it is that of ImageNet.
     pub fn of(kind: Kind) -> Self {
         let rgb = |mean: [f64; 3], std: [f64; 3]| Self {
             mean: mean.to_vec(),

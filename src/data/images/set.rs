@@ -72,7 +72,8 @@ impl Labels {
 }
 
 impl ImageSet {
-    /// Images of this shape (channels, height, width) from their bytes, each image channel by channel and row by row.
+    /// Builds a set of images of this shape (channels, height, width) from their bytes, each image channel by channel
+    /// and row by row.
     ///
     /// # Errors
     /// If an extent of the shape is 0, if the numbers of pixels and labels do not agree, or if a label is not a class.
@@ -156,28 +157,28 @@ impl ImageSet {
         self.images.len()
     }
 
-    /// True when there is no image.
+    /// Returns whether there is no image.
     pub fn is_empty(&self) -> bool {
         self.images.is_empty()
     }
 
-    /// The class of each image.
+    /// Returns the class of each image.
     pub fn labels(&self) -> &[i64] {
         &self.labels.of_rows
     }
 
-    /// The classes that the labels count.
+    /// Returns the classes that the labels count.
     pub fn classes(&self) -> &ClassNames {
         &self.labels.classes
     }
 
-    /// The finer labels and their classes, when the set has them: in CIFAR-20 the 100 classes within the 20.
+    /// Returns the finer labels and their classes, when the set has them: in CIFAR-20 the 100 classes within the 20.
     pub fn fine(&self) -> Option<(&[i64], &ClassNames)> {
         let fine = self.fine.as_ref()?;
         Some((&fine.of_rows, &fine.classes))
     }
 
-    /// The images of these rows, in this order; a row may come more than once.
+    /// Returns the images of these rows, in this order; a row may come more than once.
     ///
     /// # Errors
     /// If a row is out of range.

@@ -149,7 +149,7 @@ impl Head {
         file.unwrap_or_else(|| "the head".into())
     }
 
-    /// The other tensors of the file in a few words; nothing when there are none.
+    /// Returns the other tensors of the file in a few words; nothing when there are none.
     pub fn others_in_words(&self) -> Option<String> {
         const NAMED: usize = 3;
         let names = self.others.iter().take(NAMED);
@@ -161,7 +161,8 @@ impl Head {
         }
     }
 
-    /// The bytes of a safetensors file with this head, under the names that it was loaded with, rounded to `dtype`.
+    /// Returns the bytes of a safetensors file with this head, under the names that it was loaded with, rounded to
+    /// `dtype`.
     ///
     /// # Errors
     /// If a value is not finite or too large for `dtype`.

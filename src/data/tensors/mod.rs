@@ -160,28 +160,28 @@ impl TensorFile {
         })
     }
 
-    /// The path as it was passed in.
+    /// Returns the path as it was passed in.
     pub fn path(&self) -> &Path {
         self.source.path()
     }
 
-    /// False for `.npy`, whose one array has no name; any name asked for leads to it.
+    /// Returns whether tensors have names: not in `.npy`, where any name asked for leads to the one array.
     pub fn is_named(&self) -> bool {
         self.named
     }
 
-    /// The names of the tensors in the order of the file; none for `.npy`.
+    /// Returns the names of the tensors in the order of the file; none for `.npy`.
     pub fn tensor_names(&self) -> Vec<&str> {
         let named = self.entries.iter().filter(|_| self.named);
         named.map(|entry| entry.name.as_str()).collect()
     }
 
-    /// The texts that a safetensors file carries beside its tensors.
+    /// Returns the texts that a safetensors file carries beside its tensors.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.metadata
     }
 
-    /// The shape of a tensor of floats with any number of axes, and its values as one row.
+    /// Returns the shape of a tensor of floats with any number of axes, and its values as one row.
     ///
     /// # Errors
     /// If it is missing or has another element type.
@@ -203,12 +203,12 @@ impl TensorFile {
         Ok((shape, values.as_slice().to_vec()))
     }
 
-    /// True if there is a tensor of exactly this name; never for `.npy`.
+    /// Returns whether there is a tensor of exactly this name; never for `.npy`.
     pub fn contains(&self, name: &str) -> bool {
         self.named && self.entries.iter().any(|entry| entry.name == name)
     }
 
-    /// A reader of a two-dimensional tensor of floats.
+    /// Opens a reader of a two-dimensional tensor of floats.
     ///
     /// # Errors
     /// If it is missing, has another rank or element type, or no rows or no columns.
@@ -223,7 +223,7 @@ impl TensorFile {
         }
     }
 
-    /// A reader of a one-dimensional tensor of i64, i32 or u8.
+    /// Opens a reader of a one-dimensional tensor of i64, i32 or u8.
     ///
     /// # Errors
     /// If it is missing, or has another rank or element type.
@@ -372,12 +372,12 @@ pub struct MatrixReader {
 }
 
 impl MatrixReader {
-    /// Number of rows, at least 1.
+    /// Returns the number of rows, at least 1.
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Number of columns, at least 1.
+    /// Returns the number of columns, at least 1.
     pub fn cols(&self) -> usize {
         self.cols
     }
@@ -392,7 +392,7 @@ impl MatrixReader {
         self.source.path()
     }
 
-    /// The name of the tensor; `array` in a `.npy` file.
+    /// Returns the name of the tensor; `array` in a `.npy` file.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -414,7 +414,7 @@ impl MatrixReader {
         read
     }
 
-    /// The error for a value of this matrix that is not finite.
+    /// Returns the error for a value of this matrix that is not finite.
     pub fn not_finite(&self, row: u64, column: usize, value: f64) -> Error {
         Error::NotFinite {
             path: self.path().to_owned(),
@@ -425,7 +425,7 @@ impl MatrixReader {
         }
     }
 
-    /// The whole matrix in f64; every value must be finite. For small matrices: heads, targets of a few rows.
+    /// Returns the whole matrix in f64; every value must be finite. For small matrices: heads, targets of a few rows.
     pub fn to_matrix(&self) -> Result<Matrix> {
         const BATCH_BYTES: usize = 1 << 20;
         let batch = (BATCH_BYTES / (self.cols * self.dtype.size()).max(1)).max(1);
@@ -482,7 +482,7 @@ impl Default for RowBuffer {
 }
 
 impl RowBuffer {
-    /// An empty buffer; it takes its type and size from what is read into it.
+    /// Creates an empty buffer; it takes its type and size from what is read into it.
     pub fn new() -> Self {
         Self {
             rows: 0,
@@ -491,7 +491,7 @@ impl RowBuffer {
         }
     }
 
-    /// The rows of the last read that succeeded; none after one that failed.
+    /// Returns the rows of the last read that succeeded; none after one that failed.
     pub fn rows(&self) -> Rows<'_> {
         match &self.values {
             Values::F16(values) => Rows::new(self.rows, self.cols, values.as_slice()),
@@ -558,7 +558,7 @@ impl LabelReader {
         self.len
     }
 
-    /// True when there are none.
+    /// Returns whether there are no labels.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -568,7 +568,7 @@ impl LabelReader {
         self.source.path()
     }
 
-    /// The name of the tensor; `array` in a `.npy` file.
+    /// Returns the name of the tensor; `array` in a `.npy` file.
     pub fn name(&self) -> &str {
         &self.name
     }

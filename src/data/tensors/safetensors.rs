@@ -323,7 +323,8 @@ impl OutTensor<'_> {
     }
 }
 
-/// The bytes of a safetensors file with these tensors. They depend on the names and values, not on the order given.
+/// Returns the bytes of a safetensors file with these tensors. They depend on the names and values, not on the order
+/// given.
 ///
 /// # Errors
 /// If a name is used twice or reserved, or if a value is not finite, or is not once stored as asked: 1e6 in f16.
@@ -372,7 +373,7 @@ pub fn to_safetensors_with(
     Ok(file)
 }
 
-/// The values as they come back from a file that stores them as `dtype`; `name` is what errors call them.
+/// Returns the values as they come back from a file that stores them as `dtype`; `name` is what errors call them.
 ///
 /// # Errors
 /// As [`to_safetensors`].
@@ -426,12 +427,12 @@ impl RowsWriter {
         header(&tensors, &Metadata::new())
     }
 
-    /// Some of the row numbers.
+    /// Returns the bytes of some of the row numbers.
     pub fn row_numbers(&self, numbers: &[i64]) -> Vec<u8> {
         bytemuck::cast_slice(numbers).to_vec()
     }
 
-    /// Some of the values.
+    /// Returns the bytes of some of the values.
     ///
     /// # Errors
     /// As [`to_safetensors`].
