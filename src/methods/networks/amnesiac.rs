@@ -1,4 +1,4 @@
-//! Wrong labels, drawn once.
+//! Amnesiac unlearning: fine-tuning with random wrong labels for the forgotten rows, drawn once.
 
 use muso_models::FeatureNet;
 use rand::{RngExt, SeedableRng};
@@ -15,7 +15,7 @@ use crate::train::{Recipe, Rule, Watch};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Amnesiac {
-    /// How.
+    /// Training recipe for all rows, with the forgotten ones relabelled.
     pub recipe: Recipe,
 }
 

@@ -1,4 +1,4 @@
-//! Training in reverse on the forgotten rows.
+//! Gradient ascent on the loss of the forgotten rows.
 
 use muso_models::FeatureNet;
 use serde::{Deserialize, Serialize};
@@ -9,11 +9,12 @@ use crate::features::Batches;
 use crate::seeds::Purpose;
 use crate::train::{Recipe, Rule, Session, Watch};
 
-/// Ascends the cross-entropy of the forgotten rows. Nothing holds the rest in place but a small rate.
+/// Ascends the cross-entropy of the forgotten rows. Nothing protects the retained rows but a small
+/// learning rate.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Ascent {
-    /// How.
+    /// Training recipe of the ascent; an epoch is a pass over the forgotten rows.
     pub recipe: Recipe,
 }
 

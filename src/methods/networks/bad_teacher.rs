@@ -1,4 +1,4 @@
-//! Two teachers: an untrained one for what goes, the original for what stays.
+//! BadTeacher: distillation from an untrained teacher on the forgotten rows and from the original on retained ones.
 
 use muso_models::FeatureNet;
 use muso_models::burn::tensor::Tensor;
@@ -12,16 +12,17 @@ use crate::features::Batches;
 use crate::seeds::Purpose;
 use crate::train::{Recipe, Rule, Session, Step, Watch, cross_entropy};
 
-/// Trains towards softmax outputs: of a randomly initialised network on the forgotten rows, of the original on a part
-/// of the retained ones. Where a task cannot make an untrained network, its initial one is the first teacher. The loss is averaged over rows ("batchmean"); the first publication also divides by C.
+/// Distils two teachers into the network: a randomly initialised one on the forgotten rows, the original on a part of
+/// the retained ones. Where a task cannot make an untrained network, its initial one is the first teacher. The loss is
+/// averaged over rows ("batchmean"); the first publication also divides by C.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct BadTeacher {
-    /// Share of the retained rows that is used, drawn once.
+    /// Share of the retained rows to train on, drawn once.
     pub retain_share: f64,
-    /// T, by which the logits of teachers and student are divided.
+    /// Softmax temperature T, by which the logits of teachers and student are divided.
     pub temperature: f64,
-    /// How.
+    /// Training recipe of the distillation.
     pub recipe: Recipe,
 }
 

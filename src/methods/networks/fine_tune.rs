@@ -1,4 +1,4 @@
-//! Going on without the forgotten rows, in the hope that they fade.
+//! Fine-tuning on the retained rows, in the hope that catastrophic forgetting removes the others.
 
 use muso_models::FeatureNet;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use crate::train::{Recipe, Rule, Watch};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct FineTune {
-    /// How.
+    /// Training recipe for the retained rows.
     pub recipe: Recipe,
 }
 

@@ -44,51 +44,51 @@ use crate::features::{Batches, Feed, Images};
 use crate::seeds::Purpose;
 use crate::train::{Recipe, RowTargets, Rule, Schedule, Session, Watch};
 
-/// A network from the way to the trained one.
+/// A network as it was after some epochs of its training.
 #[derive(Clone, Debug)]
 pub struct Snapshot<N = Network> {
-    /// Epochs that it was trained for.
+    /// Number of epochs that it was trained for.
     pub epoch: usize,
-    /// The network then.
+    /// The network after those epochs.
     pub network: N,
 }
 
-/// Makes a network of the same make with weights drawn from a seed.
+/// A function that makes an untrained network of the same architecture, with weights drawn from a seed.
 pub type Untrained<'a, N> = dyn Fn(u64) -> Result<N> + Send + Sync + 'a;
 
-/// What is to be unlearned, and all that a method may use for it.
+/// An unlearning problem: the rows to forget, and all that a method may use for it.
 ///
 /// [`Task::new`] takes what every task has; the other fields have defaults and can be set afterwards.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Task<'a, N: FeatureNet = Network, B: Batches<Input = N::Input> = Images> {
-    /// The training rows.
+    /// Data of all training rows, with their labels.
     pub feed: &'a Feed<B>,
-    /// C.
+    /// Number of classes C.
     pub classes: usize,
-    /// Training rows that stay.
+    /// Training rows to retain.
     pub retain: &'a [usize],
     /// Training rows to forget.
     pub forget: &'a [usize],
-    /// The trained network.
+    /// The trained network, which is to forget.
     pub original: &'a N,
     /// The network that training started from.
     pub initial: &'a N,
-    /// The way from one to the other, by ascending epoch; may be empty.
+    /// Snapshots of the training between `initial` and `original`, by ascending epoch; may be empty.
     pub snapshots: &'a [Snapshot<N>],
-    /// Makes untrained networks. Without it, the initial network stands in for one.
+    /// Maker of untrained networks; without it, the initial network stands in for one.
     pub untrained: Option<Arc<Untrained<'a, N>>>,
-    /// How the original was trained.
+    /// Recipe that the original was trained by.
     pub recipe: &'a Recipe,
-    /// The seed of everything that the method draws.
+    /// Seed of everything that the method draws.
     pub seed: u64,
-    /// The engine for the closed forms.
+    /// Engine that computes the closed forms.
     pub engine: &'a AnyEngine,
 }
 
 impl<'a, N: FeatureNet, B: Batches<Input = N::Input>> Task<'a, N, B> {
     /// Describes a task without snapshots, with seed 0 and as many classes as the head of the network has outputs.
-    /// `recipe` is how `original` was trained, from `initial`.
+    /// `original` was trained from `initial` by `recipe`.
     pub fn new(
         feed: &'a Feed<B>,
         [retain, forget]: [&'a [usize]; 2],
@@ -112,32 +112,32 @@ impl<'a, N: FeatureNet, B: Batches<Input = N::Input>> Task<'a, N, B> {
     }
 }
 
-/// What a method is called and how it is set.
+/// Name and hyperparameters of a method, apart from the kind of network that it works on.
 pub trait Settings: Send + Sync {
-    /// Returns its name in tables.
+    /// Returns the method's name in tables.
     fn name(&self) -> &'static str;
 
-    /// Returns its settings, all of them, as a configuration file has them.
+    /// Returns all settings of the method, defaults included, as a configuration file has them.
     fn settings(&self) -> toml::Table;
 
     /// Refuses settings that cannot be run, naming the field.
     fn check(&self) -> Result<()>;
 }
 
-/// A way to make a network forget rows.
+/// An unlearning method: makes a network forget rows.
 pub trait Method<N: FeatureNet = Network, B: Batches<Input = N::Input> = Images>: Settings {
-    /// Returns a network that has forgotten. `watch` sees each epoch and may end the run.
+    /// Returns a network that has forgotten the rows of `task.forget`. `watch` sees each epoch and may end the run.
     fn unlearn(&self, task: &Task<'_, N, B>, watch: &mut dyn Watch<N>) -> Result<N>;
 }
 
-/// A method by name, for networks of one kind and their rows.
+/// A registry entry: a method by name, for networks of one kind and their rows.
 #[derive(Debug)]
 pub struct Entry<N: FeatureNet = Network, B: Batches<Input = N::Input> = Images> {
-    /// The name in tables.
+    /// Name in tables, such as `MUSO-S`.
     pub name: &'static str,
-    /// The name in configuration files and options.
+    /// Name in configuration files and options, such as `muso-s`.
     pub key: &'static str,
-    /// One line on what it does.
+    /// Summary of the method in one line.
     pub about: &'static str,
     make: Make<N, B>,
 }
@@ -156,7 +156,7 @@ macro_rules! methods {
         }
 
         $(impl $kind {
-            /// Its name in tables.
+            /// Name of the method in tables.
             pub const NAME: &'static str = $name;
         })*
     };
@@ -216,7 +216,10 @@ impl<N: FeatureNet, B: Batches<Input = N::Input>> Entry<N, B> {
             })
     }
 
-    /// The method with these settings; what is not named has its default, within its recipe too.
+    /// Makes the method with these settings; what is not named has its default, within its recipe too.
+    ///
+    /// # Errors
+    /// If a setting is unknown, of another type or out of range; the error names it.
     pub fn with(&self, settings: toml::Table) -> Result<Box<dyn Method<N, B>>> {
         let fault = |problem: String| Error::Selection {
             what: format!("methods.{}", self.key),
@@ -252,7 +255,7 @@ impl<N: FeatureNet, B: Batches<Input = N::Input>> Entry<N, B> {
         (self.make)(toml::Table::new()).map_or_else(|_| toml::Table::new(), |m| m.settings())
     }
 
-    /// The names of its settings.
+    /// Returns the names of the method's settings, for messages.
     fn known(&self) -> String {
         let mut names = Vec::new();
         for (key, value) in self.defaults() {
@@ -307,7 +310,7 @@ pub fn find(name: &str) -> Result<Entry> {
     Entry::find(name)
 }
 
-/// A method's settings as a table.
+/// Returns a method's settings as a table.
 fn settings_of<M: Serialize>(method: &M) -> toml::Table {
     toml::Table::try_from(method).unwrap_or_default()
 }
@@ -327,12 +330,12 @@ fn descend<N: FeatureNet, B: Batches<Input = N::Input>>(
 }
 
 impl<N: FeatureNet, B: Batches<Input = N::Input>> Task<'_, N, B> {
-    /// The labels of the data.
+    /// Returns the labels of the data as training targets.
     fn targets(&self) -> RowTargets {
         RowTargets::new(self.feed.data.labels(), self.classes)
     }
 
-    /// Retained and forgotten rows together, ascending.
+    /// Returns retained and forgotten rows together, ascending.
     fn all_rows(&self) -> Vec<usize> {
         let mut rows = [self.retain, self.forget].concat();
         rows.sort_unstable();
@@ -340,7 +343,7 @@ impl<N: FeatureNet, B: Batches<Input = N::Input>> Task<'_, N, B> {
     }
 }
 
-/// A short run at a constant rate, as unlearning methods do them.
+/// Returns the recipe of a short run at a constant learning rate, as unlearning methods do them.
 fn short(rule: Rule, epochs: usize, learning_rate: f64, batch: usize) -> Recipe {
     Recipe {
         epochs,

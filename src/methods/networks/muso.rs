@@ -1,4 +1,4 @@
-//! The paper's algorithm: labels from the projector, recomputed as the network changes.
+//! MUSO, the paper's algorithm: optimal labels from the projector onto retained features, recomputed as these change.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -20,29 +20,29 @@ use crate::softmax::{argmax, softmax};
 use crate::solve::Eigen;
 use crate::train::{Beside, Recipe, RowTargets, Rule, Session, Step, Watch};
 
-/// Which retained rows the projector is made of.
+/// Selection of the retained rows that the projector is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sampling {
-    /// Every one: G is a sum over rows, so this costs a pass and no memory.
+    /// Takes every retained row: G is a sum over rows, so this costs a pass and no memory.
     All,
-    /// A share, uniformly and without replacement, drawn anew for each update.
+    /// Draws a share uniformly and without replacement, anew for each update.
     Random(f64),
-    /// A share, drawn by leverage score with replacement.
+    /// Draws a share by leverage score with replacement (column subset selection).
     ColumnSelect(f64),
 }
 
-/// How the forgotten rows' optimal outputs become training targets.
+/// Conversion of the forgotten rows' optimal outputs into training targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LabelKind {
-    /// The class of the largest output, as the authors' code has it.
+    /// Hard labels: the class of the largest output, as the authors' code has it.
     Hard,
-    /// The softmax of the outputs.
+    /// Soft labels: the softmax of the outputs.
     Soft,
 }
 
-/// What is subtracted from Z_u(W* + w_p).
+/// Reference outputs y_ref that are subtracted from Z_u(W* + w_p).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reference {
@@ -52,18 +52,18 @@ pub enum Reference {
     Logits,
 }
 
-/// λ over the run.
+/// Schedule of the ridge λ over a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RidgePath {
-    /// Always this.
+    /// A constant λ for all updates.
     Constant(f64),
-    /// From the first to the second by half a cosine, as the authors' code has it.
+    /// λ from the first value to the second along half a cosine, as the authors' code has it.
     Cosine(f64, f64),
 }
 
 impl RidgePath {
-    /// λ at a part of the run in 0 … 1.
+    /// Returns λ at `part` of the run, from 0 at its start to 1 at its end.
     pub fn at(self, part: f64) -> f64 {
         match self {
             Self::Constant(ridge) => ridge,
@@ -75,30 +75,30 @@ impl RidgePath {
     }
 }
 
-/// MUSO as published: ỹ_u = Z_u(W* + w_p) − y_ref with W* = w_init + Π_r(w_p − w_init), then descent on everything,
-/// and again.
+/// MUSO as published: alternates label updates ỹ_u = Z_u(W* + w_p) − y_ref, W* = w_init + Π_r(w_p − w_init), with
+/// training on all rows.
 ///
-/// In a network with more retained rows than features Π_r is nearly the identity, and ỹ_u is nearly what the original
+/// Π_r is nearly the identity in a network with more retained rows than features, and ỹ_u is nearly what the original
 /// network says; [`MusoS`](super::MusoS) is the form that does not depend on that.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Muso {
-    /// Rows of the projector.
+    /// Retained rows that the projector is made of.
     pub sampling: Sampling,
-    /// Targets.
+    /// Kind of training targets, hard or soft, that the optimal outputs become.
     pub labels: LabelKind,
-    /// y_ref.
+    /// Reference outputs y_ref of the label formula.
     pub reference: Reference,
-    /// λ.
+    /// Ridge λ of the projector, constant or scheduled.
     pub ridge: RidgePath,
-    /// Steps between label updates; none updates once an epoch.
+    /// Steps between label updates; `None` updates once an epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub every: Option<usize>,
-    /// How many updates late new labels are put to use, 0 or 1. With 1 they are computed while training goes on with
+    /// Number of updates, 0 or 1, by which new labels are late. With 1 they are computed while training goes on with
     /// those of the update before; with 0 only batches without forgotten rows are trained on meanwhile, which changes
     /// nothing in the outcome.
     pub staleness: usize,
-    /// How.
+    /// Training recipe for all rows, between and after label updates.
     pub recipe: Recipe,
 }
 
@@ -117,7 +117,10 @@ impl Default for Muso {
 }
 
 impl Muso {
-    /// ⌈share·N⌉ of the rows, uniformly and without replacement, ascending.
+    /// Draws ⌈share·N⌉ of the rows uniformly and without replacement, and returns them ascending.
+    ///
+    /// # Errors
+    /// If `share` is not above 0 and at most 1.
     pub fn sampled(rows: &[usize], share: f64, seed: u64) -> Result<Vec<usize>> {
         let mut rows = shuffled(rows, seed);
         rows.truncate(count(share, rows.len())?);
@@ -201,7 +204,7 @@ fn leverages<N: FeatureNet, B: Batches<Input = N::Input>>(
     Ok(scores)
 }
 
-/// The targets of a run, which new labels change.
+/// Training targets of a run, in which label updates replace those of the forgotten rows.
 struct Relabelled<'a> {
     kind: LabelKind,
     forget: &'a [usize],
@@ -248,7 +251,7 @@ impl<N: FeatureNet> Watch<N> for Gate<'_, N> {
     }
 }
 
-/// ⌈share·n⌉, at least 1.
+/// Returns ⌈share·n⌉, at least 1.
 fn count(share: f64, n: usize) -> Result<usize> {
     if !(share > 0.0 && share <= 1.0) {
         return Err(Error::Parameter {

@@ -1,4 +1,4 @@
-//! MUSO in the target form of its lemma, on features that were trained without the forgotten rows.
+//! MUSO-S: MUSO in the target form of its lemma, on features that were trained without the forgotten rows.
 
 use muso_models::FeatureNet;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,8 @@ use crate::labels::{TargetFit, TargetForm, TargetParams};
 use crate::softmax::{entropy, softmax};
 use crate::train::{Beside, Recipe, Rule, Schedule, Session, Watch};
 
-/// What the retained rows alone say of the forgotten ones, seen through features that have not memorised them.
+/// MUSO-S: relabels the forgotten rows by a ridge regression of the retained ones, on features that have not memorised
+/// them.
 ///
 /// 1. Features: the initial weights of the training run, trained for a while on the retained rows only. With `snapshot`
 ///    above 0, and where there are snapshots, an early one takes their place, from before the network memorised much.
@@ -28,19 +29,19 @@ use crate::train::{Beside, Recipe, Rule, Schedule, Session, Watch};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct MusoS {
-    /// Which snapshot: the one nearest to this part of the training run; 0 takes the initial weights.
+    /// Part of the training run, from 0 to 1, whose nearest snapshot gives the features; 0 takes the initial weights.
     pub snapshot: f64,
-    /// Part of the training run's epochs for which it is then trained on the retained rows.
+    /// Part of the training run's epochs for which that snapshot is then trained on the retained rows.
     pub refresh: f64,
-    /// λ as a multiple of tr(G)/D.
+    /// Ridge λ of the fit, as a multiple of tr(G)/D, the mean diagonal entry of the Gram matrix.
     pub relative_ridge: f64,
-    /// How far classes count alike in the fit, however many rows of them are left: 0 not at all, 1 wholly.
+    /// Class balance of the fit, from 0 (every row counts alike) to 1 (every class does, however few rows it has left).
     pub balance: f64,
-    /// Multiplies the sharpness k that is found.
+    /// Factor on the sharpness k that is found.
     pub sharpen: f64,
-    /// How often an epoch of the descent sees each forgotten row.
+    /// Times that an epoch of the descent sees each forgotten row.
     pub repeat: usize,
-    /// How the descent goes.
+    /// Training recipe of the descent on all rows with the new labels.
     pub recipe: Recipe,
 }
 
@@ -62,7 +63,7 @@ impl Default for MusoS {
 }
 
 impl MusoS {
-    /// The network whose features the labels are made of.
+    /// Trains the network whose features the labels are made of.
     fn source<N: FeatureNet, B: Batches<Input = N::Input>>(
         &self,
         task: &Task<'_, N, B>,
@@ -96,7 +97,7 @@ impl MusoS {
         )
     }
 
-    /// Mean entropy of what the original network says of variants of the retained rows, if they have any.
+    /// Returns the mean softmax entropy of the original network over variants of the retained rows, if they have any.
     fn entropy_beside_the_rows<N: FeatureNet, B: Batches<Input = N::Input>>(
         &self,
         task: &Task<'_, N, B>,
@@ -148,7 +149,7 @@ impl MusoS {
         model.finish()
     }
 
-    /// The forgotten rows' distributions, in their order.
+    /// Returns the soft labels of the forgotten rows, in their order.
     fn labels<N: FeatureNet, B: Batches<Input = N::Input>>(
         &self,
         task: &Task<'_, N, B>,

@@ -1,4 +1,4 @@
-//! Down on what stays, up on what goes.
+//! NegGrad+: gradient descent on retained rows and ascent on forgotten ones in the same step.
 
 use std::cell::RefCell;
 
@@ -13,13 +13,13 @@ use crate::scheduler::Scheduler;
 use crate::seeds::{Purpose, nth};
 use crate::train::{Recipe, Rule, Session, Watch, cross_entropy};
 
-/// NegGrad+: α·CE(retained) − (1 − α)·CE(forgotten), a batch of each a step.
+/// NegGrad+: descends α·CE(retained) − (1 − α)·CE(forgotten), with a batch of each in every step.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct NegGrad {
-    /// α.
+    /// Weight α of the retained rows' cross-entropy, from 0 to 1; the forgotten rows' has −(1 − α).
     pub retain_weight: f64,
-    /// How.
+    /// Training recipe; its epochs count passes over the retained rows, its batch is that of both.
     pub recipe: Recipe,
 }
 
@@ -32,7 +32,7 @@ impl Default for NegGrad {
     }
 }
 
-/// Batches of some rows without end, each round in another order.
+/// An endless iterator over batches of some rows, which are shuffled anew for every round.
 struct Rounds<'a, B: Batches> {
     feed: &'a Feed<B>,
     rows: &'a [usize],

@@ -1,4 +1,4 @@
-//! The gold standard: training without the forgotten rows.
+//! Exact unlearning, the reference of all other methods: retraining without the forgotten rows.
 
 use muso_models::FeatureNet;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Random labels, for the weights that the forgotten rows matter to.
+//! SalUn: random labels for the forgotten rows, with a saliency mask on the weights that may move.
 
 use muso_models::burn::tensor::{Tensor, TensorData};
 use muso_models::{FeatureNet, Tape, params};
@@ -18,9 +18,9 @@ use crate::train::{Optimizer, Recipe, Rule, Session, Watch, differentiate};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Salun {
-    /// Share of all weights that may move.
+    /// Share of all weights that may move, those with the largest gradient first.
     pub share: f64,
-    /// How.
+    /// Training recipe for all rows, with the forgotten ones relabelled.
     pub recipe: Recipe,
 }
 
@@ -37,7 +37,7 @@ impl Default for Salun {
 }
 
 impl Salun {
-    /// 1 for weights that may move and 0 for the others, in the shape of the network's weights.
+    /// Returns the saliency mask in the shape of the network's weights: 1 for those that may move, 0 for the others.
     fn mask<N: FeatureNet, B: Batches<Input = N::Input>>(
         &self,
         task: &Task<'_, N, B>,

@@ -1,4 +1,4 @@
-//! The original as a teacher to obey on what stays and to disobey on what goes.
+//! SCRUB: distillation from the original on the retained rows and away from it on the forgotten ones.
 
 use muso_models::FeatureNet;
 use muso_models::burn::tensor::Tensor;
@@ -11,22 +11,22 @@ use crate::features::Batches;
 use crate::seeds::Purpose;
 use crate::train::{Recipe, Rule, Session, Step, Watch, cross_entropy};
 
-/// SCRUB: epochs that ascend T²·KL(original ‖ student) on the forgotten rows alternate with epochs that descend
+/// SCRUB: alternates epochs that ascend T²·KL(original ‖ student) on the forgotten rows with epochs that descend
 /// γ·CE + α·T²·KL on the retained ones.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Scrub {
-    /// How many of the epochs begin with an ascending pass.
+    /// Number of epochs, the first ones, that begin with an ascending pass over the forgotten rows.
     pub ascents: usize,
-    /// γ.
+    /// Weight γ of the cross-entropy with the labels in the descending passes.
     pub label_weight: f64,
-    /// α.
+    /// Weight α of the divergence from the original network in the descending passes.
     pub teacher_weight: f64,
-    /// T.
+    /// Softmax temperature T of teacher and student in the divergence.
     pub temperature: f64,
-    /// Batch of the ascending passes.
+    /// Batch size of the ascending passes.
     pub forget_batch: usize,
-    /// How the descending passes go; the ascending ones use the same rule and rate.
+    /// Training recipe of the descending passes; the ascending ones differ in the batch size only.
     pub recipe: Recipe,
 }
 

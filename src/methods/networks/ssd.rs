@@ -1,4 +1,4 @@
-//! Selective synaptic dampening: no training at all.
+//! Selective synaptic dampening (SSD) by the diagonal of the Fisher information, without training.
 
 use muso_models::burn::tensor::Tensor;
 use muso_models::{FeatureNet, Tape, params};
@@ -9,16 +9,16 @@ use crate::error::{Error, Result};
 use crate::features::{Batches, Order};
 use crate::train::{Step, Watch, differentiate};
 
-/// Weighs each parameter by the mean squared gradient over batches, once for the forgotten rows (F_u) and once for
-/// all (F_D); where F_u > α·F_D, multiplies it by min(λ·F_D/F_u, 1).
+/// Estimates the importance of each parameter as its mean squared gradient over batches, once for the forgotten rows
+/// (F_u) and once for all (F_D); where F_u > α·F_D, multiplies the parameter by min(λ·F_D/F_u, 1).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Ssd {
-    /// α: how much more a weight must matter to the forgotten rows.
+    /// Threshold α on F_u/F_D, above which a parameter is dampened.
     pub selection: f64,
-    /// λ: how far it may stay.
+    /// Dampening constant λ: the larger it is, the less a selected parameter shrinks.
     pub dampening: f64,
-    /// Rows a gradient.
+    /// Rows per gradient that is squared.
     pub batch: usize,
 }
 
@@ -33,6 +33,7 @@ impl Default for Ssd {
 }
 
 impl Ssd {
+    /// Returns the mean squared gradient of every parameter over the batches of `rows`.
     fn importance<N: FeatureNet, B: Batches<Input = N::Input>>(
         &self,
         task: &Task<'_, N, B>,

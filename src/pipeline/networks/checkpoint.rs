@@ -1,4 +1,4 @@
-//! A network in a file: its weights, and its make in the file's metadata.
+//! Checkpoints of networks: the weights in a file, and the make of the network in the file's metadata.
 //!
 //! Runs write their networks so, and read those of other programs, whose make has to be seen from the shapes of their
 //! weights. Below is `data::checkpoint`, which knows arrays and formats but no networks.
@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 /// Metadata key of the network's make.
 pub(super) const MAKE: &str = "muso.network";
 
-/// Returns the make of a network as a text for a file's metadata.
+/// Returns the make of a network (architecture, width, classes, image shape) as TOML, for a file's metadata.
 pub fn make_text(network: &NetworkConfig) -> String {
     toml::to_string(network).unwrap_or_default()
 }
@@ -34,7 +34,7 @@ pub fn load_into(like: Network, path: &Path) -> Result<Network> {
     })
 }
 
-/// Returns what a checkpoint says or shows that its network is.
+/// Returns the make of the network in a checkpoint, from its metadata or else from the shapes of its weights.
 pub fn make_of(path: &Path) -> Result<NetworkConfig> {
     let (arrays, texts) = read_checkpoint(path)?;
     if let Some(text) = texts.get(MAKE) {
@@ -55,7 +55,7 @@ pub fn make_of(path: &Path) -> Result<NetworkConfig> {
     })
 }
 
-/// Returns the make of a checkpoint for the images at hand: as asked for, or as the checkpoint says or shows.
+/// Returns the make of a checkpoint for the images at hand: as asked for, or from the checkpoint.
 pub(super) fn make_for(
     path: &Path,
     config: &Config,

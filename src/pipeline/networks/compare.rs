@@ -23,27 +23,27 @@ use crate::outcome::{
 };
 use crate::progress::Progress;
 
-/// The words around a table.
+/// Title, notes and other words around the table of a comparison.
 #[derive(Clone, Debug, Default)]
 pub struct Setting {
-    /// The title of the table.
+    /// Title of the table, in a line.
     pub title: String,
-    /// What was run, in a line.
+    /// Network and data set, in a line.
     pub setting: String,
-    /// The command that gives it again.
+    /// Command line that repeats the run.
     pub command: String,
-    /// Remarks under it.
+    /// Remarks that stand under the table.
     pub notes: Vec<String>,
-    /// How settings were chosen, for methods where they were.
+    /// Hyperparameter search of each method whose settings were tuned.
     pub tuning: Vec<Tuning>,
-    /// Names of the scenarios, where they are not to be the usual ones.
+    /// Names of the scenarios in the order of the configuration; those that are missing have the usual ones.
     pub names: Vec<String>,
-    /// The table and data set of the paper to compare with.
+    /// Table number and data set of the paper whose results stand beside the run's.
     pub paper: Option<(u8, &'static str)>,
 }
 
 impl Setting {
-    /// Returns the words around a run of the user's own.
+    /// Returns the words around a comparison that the user configured.
     pub fn own() -> Self {
         Self {
             title: "Unlearning, method by method".into(),
@@ -52,9 +52,9 @@ impl Setting {
     }
 }
 
-/// A finished comparison.
+/// Result of a finished comparison of methods.
 pub struct Compared {
-    /// Everything that was measured.
+    /// Report with the gap table and the details of every scenario.
     pub report: NetworkReport,
 }
 
@@ -65,7 +65,7 @@ impl Compared {
     }
 }
 
-/// Runs every method of a configuration against retraining, and makes the table.
+/// Runs every method of a configuration against retraining, and returns the gap table.
 pub fn run(
     config: &Config,
     setting: Setting,
@@ -91,7 +91,7 @@ pub fn run(
 }
 
 impl Compared {
-    /// Returns both as one table; the second's settings are those of the first but for the data.
+    /// Appends the scenarios of another comparison, whose settings are those of this one but for the data.
     pub fn join(mut self, other: Self) -> Self {
         let (mine, theirs) = (&mut self.report, other.report);
         mine.table.scenarios.extend(theirs.table.scenarios);
@@ -122,7 +122,7 @@ pub fn prepare(config: &Config, place: &Workplace) -> Result<(Workbench, Vec<Vec
     Ok((Workbench::new(place, data, network)?, cases))
 }
 
-/// Returns what a comparison runs on, in a few words.
+/// Describes the devices that a comparison runs on.
 fn machine(place: &Workplace) -> String {
     let threads = place.threads;
     match &place.engine {
@@ -135,7 +135,7 @@ fn machine(place: &Workplace) -> String {
     }
 }
 
-/// Trains, retrains and unlearns.
+/// Trains, retrains and unlearns with every arm in every case of a configuration, and returns what was measured.
 pub fn run_arms(
     config: &Config,
     workbench: &Workbench,
@@ -180,7 +180,7 @@ fn row(method: &str, runs: &[&Run], is_truth: bool) -> Row {
     }
 }
 
-/// Returns what stands behind a row: a method, or a model to compare with.
+/// Returns the summary of a row's method or reference model.
 fn about(method: &str) -> &'static str {
     match method {
         PRETRAINED => ABOUT_PRETRAINED,
@@ -189,7 +189,8 @@ fn about(method: &str) -> &'static str {
     }
 }
 
-/// Over which rows a metric is. Where the class changes with the seed, the first seed's rows stand for the others'.
+/// Returns the phrase for the rows of a metric. Where the class changes with the seed, the first seed's rows stand for
+/// the others'.
 fn rows_of(comparisons: &[&Comparison], choose: impl Fn(&Judged) -> &RowSet) -> String {
     let mut phrases = comparisons.iter().map(|c| choose(&c.judged).phrase());
     let first = phrases.next().unwrap_or_default();
@@ -306,7 +307,7 @@ fn report(
     }
 }
 
-/// `random`, or `random (10 % at random)` where several scenarios of a run would have that name.
+/// Returns the name of a scenario: `random`, or `random (10 % at random)` where several of a run would have that name.
 fn scenario_name(config: &Config, cases: &[Vec<Case>], index: usize) -> String {
     let name = cases[index][0].scenario;
     let alike = cases.iter().filter(|case| case[0].scenario == name);

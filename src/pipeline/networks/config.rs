@@ -1,4 +1,4 @@
-//! A run on networks as a file: data, network, training, what to forget, how, and what to measure.
+//! Configuration of a run on networks (TOML): data, network, training recipe, what to forget, methods and metrics.
 //!
 //! Every field has a default, and [`Config::to_toml`] writes all of them, so that the file beside an outcome gives the
 //! outcome again.
@@ -25,53 +25,54 @@ use crate::evaluate::Mia;
 use crate::methods::networks::{METHODS, Method, find};
 use crate::train::Recipe;
 
-/// The name that the file has in the folder of a run.
+/// Name of the configuration file in the folder of a run.
 pub(super) const CONFIG_FILE: &str = "config.toml";
 
-/// A whole run.
+/// Configuration of a whole run, read from TOML.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Config {
-    /// One repetition for each.
+    /// Seeds of the run, which is repeated once for each.
     pub seeds: Vec<u64>,
-    /// Which membership attack.
+    /// Membership inference attack behind the metric MIA.
     pub mia: Mia,
-    /// How many models are retrained, each in its own order of the rows; Retrain is their mean.
+    /// Number of models to retrain, each in its own order of the rows; Retrain is their mean.
     pub retrains: usize,
-    /// Parts of the training run at which the network is kept.
+    /// Parts of the training run, above 0 and below 1, at which a snapshot of the network is kept.
     pub snapshots: Vec<f64>,
-    /// The images.
+    /// Data set of the run: which images, and how many of them.
     pub data: Data,
-    /// The network.
+    /// Architecture and width of the network.
     pub network: Net,
-    /// How it is trained, and retrained.
+    /// Training recipe of the original and of the retrained networks.
     pub train: Recipe,
-    /// Whether and when `muso train` stops before its last epoch.
+    /// Early stopping of `muso train`; `None` trains to the last epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub early_stop: Option<EarlyStop>,
-    /// What is forgotten; a run may have several scenarios.
+    /// Rows to forget, one entry a scenario.
     pub forget: Vec<Forget>,
-    /// The methods to run with their settings; none named means all with their defaults.
+    /// Methods to run by key, with their settings; an empty map means all with their defaults.
     pub methods: BTreeMap<String, toml::Table>,
 }
 
-/// Training stops when the accuracy on rows that it does not see has not risen for a while, and the best network wins.
+/// Early stopping: training ends when the accuracy on held-out rows has not risen for a while, and the best network is
+/// kept.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct EarlyStop {
-    /// Epochs without a rise.
+    /// Epochs without a rise after which training ends.
     pub patience: usize,
-    /// Share of the training rows that is held out.
+    /// Share of the training rows that is held out for validation.
     pub hold_out: f64,
 }
 
-/// The network.
+/// Architecture of a run's network; classes and image size come from its data set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Net {
-    /// Which architecture.
+    /// Architecture of the network, such as `resnet18`.
     pub architecture: Architecture,
-    /// Channels of its first stage, if not the usual number.
+    /// Channels of the first convolution; `None` has those of the published network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub width: Option<usize>,
 }
@@ -103,7 +104,7 @@ impl Default for Net {
 }
 
 impl Config {
-    /// Reads the text of a file that is named in errors.
+    /// Parses the text of a configuration file; errors name `path` and the line.
     pub fn parse(text: &str, path: &Path) -> Result<Self> {
         let config: Self = toml::from_str(text).map_err(|error| {
             let line = error
@@ -117,18 +118,18 @@ impl Config {
         Ok(config)
     }
 
-    /// Reads a run from a file.
+    /// Reads and checks a configuration file.
     pub fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, "read", e))?;
         Self::parse(&text, path)
     }
 
-    /// Reads the settings of the training run in a folder.
+    /// Reads the configuration of the training run in a folder.
     pub fn of_run(folder: &Path) -> Result<Self> {
         Self::read(&folder.join(CONFIG_FILE))
     }
 
-    /// Returns every field as TOML, defaults included.
+    /// Returns every field as TOML, defaults and settings of all methods included.
     pub fn to_toml(&self) -> String {
         let mut full = self.clone();
         full.methods = match self.methods() {
@@ -141,7 +142,7 @@ impl Config {
         toml::to_string(&full).unwrap_or_else(|error| format!("# not representable: {error}\n"))
     }
 
-    /// Refuses what cannot be run, naming the field.
+    /// Refuses a configuration that cannot be run, naming the field.
     pub fn check(&self) -> Result<()> {
         self.train.check()?;
         if self.seeds.is_empty() {
@@ -185,7 +186,7 @@ impl Config {
             .collect()
     }
 
-    /// Keeps only the methods of these names.
+    /// Restricts the run to methods of these names or keys, with the settings that they have.
     pub fn choose(&mut self, names: &[String]) -> Result<()> {
         let mut chosen = BTreeMap::new();
         for name in names {
@@ -197,7 +198,7 @@ impl Config {
         Ok(())
     }
 
-    /// Returns the make of the network for a data set.
+    /// Returns the make of the network for the classes and the image size of a data set.
     pub fn network(&self, data: &Dataset) -> NetworkConfig {
         let classes = data.train.classes().len();
         let network = NetworkConfig::new(self.network.architecture, classes, data.train.shape());

@@ -1,4 +1,4 @@
-//! The images of a run: which data set, where it is, how much of it, and opening it.
+//! The data set of a run: which images, where they are, how many of each class, and opening them.
 //!
 //! The part `[data]` of a [`Config`](super::Config); a run opens it once, before it looks for the rows to forget.
 //! Below is `data::images`, which reads the files.
@@ -11,22 +11,22 @@ use serde::{Deserialize, Serialize};
 use crate::data::images::{self, Dataset, ImageSet, Kind, Normalisation};
 use crate::error::Result;
 
-/// Which images a run works on.
+/// Data set of a run: its kind, its folder, and the part of it to use.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Data {
-    /// Which data set.
+    /// Kind of data set, such as CIFAR-10 or a plain folder.
     pub kind: Kind,
-    /// Where it is; the embedded one needs none.
+    /// Folder of the data set; the embedded one needs none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
-    /// Side to which the images of a plain folder are scaled.
+    /// Side in pixels to which the images of Tiny ImageNet or a plain folder are scaled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_size: Option<usize>,
-    /// Only the first so many training and test rows of each class, the finest that the set has.
+    /// Numbers of training and test rows to take of each class, the finest that the set has; `None` takes all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_class: Option<[usize; 2]>,
-    /// Other than the data set's own.
+    /// Mean and standard deviation of the channels, in place of the data set's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub normalisation: Option<Normalisation>,
 }
@@ -44,7 +44,7 @@ impl Default for Data {
 }
 
 impl Data {
-    /// Opens the data set.
+    /// Opens the data set and takes the part of it that was asked for.
     ///
     /// # Errors
     /// If its files are missing or not what they should be.

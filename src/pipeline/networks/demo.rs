@@ -18,19 +18,19 @@ use crate::methods::networks::find;
 use crate::outcome::Tuning;
 use crate::progress::Progress;
 
-/// The seeds that settings are chosen on.
+/// Seeds that settings are tuned on; they are not among those reported.
 pub const TUNING_SEEDS: [u64; 2] = [1005, 1008];
-/// The first of the seeds that are reported.
+/// First of the seeds that the demo reports.
 pub const FIRST_SEED: u64 = 20;
 
 const CONFIG: &str = include_str!("demo.toml");
 const GRID: &str = include_str!("demo-grid.toml");
 const TUNED: &str = include_str!("demo-tuned.toml");
 
-/// Settings to try, by method.
+/// Grid of settings to try, by the key of the method.
 type Grid = BTreeMap<String, Vec<toml::Table>>;
 
-/// What tuning found for one method.
+/// Outcome of the grid search for one method.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct Tuned {
@@ -46,7 +46,7 @@ fn broken(name: &str, error: &toml::de::Error) -> Error {
     Error::format(name, error.message(), "the file that was built in")
 }
 
-/// The run with the settings that tuning chose.
+/// Returns the run with the settings that tuning chose, and the record of the tuning.
 fn config(seeds: &[u64]) -> Result<(Config, Vec<Tuning>)> {
     let mut config = Config::parse(CONFIG, "demo.toml".as_ref())?;
     config.seeds = seeds.to_vec();
@@ -70,7 +70,7 @@ fn config(seeds: &[u64]) -> Result<(Config, Vec<Tuning>)> {
     Ok((config, notes))
 }
 
-/// Settings in a line.
+/// Describes settings in a line.
 fn describe(settings: &toml::Table) -> String {
     let parts: Vec<String> = flat(settings)
         .into_iter()
@@ -84,7 +84,7 @@ fn describe_all(grid: &[toml::Table]) -> String {
     all.join("; ")
 }
 
-/// Runs the comparison with the settings that tuning chose.
+/// Runs the demo's comparison on `seeds`, with the settings that tuning chose.
 pub fn run(
     seeds: &[u64],
     command: &str,
@@ -113,8 +113,8 @@ pub fn run(
     compare(&config, setting, place, progress)
 }
 
-/// Tries every setting of some methods, or of all, on the tuning seeds and says how each did, as the text of
-/// `demo-tuned.toml`.
+/// Searches the grid of some methods, or of all if `methods` is empty, and returns the AvgGap of every setting on
+/// `seeds` as the text of `demo-tuned.toml`.
 pub fn tune(
     methods: &[String],
     seeds: &[u64],

@@ -1,4 +1,4 @@
-//! `muso evaluate`: what a checkpoint is worth, alone or beside a reference.
+//! `muso evaluate`: accuracies, membership attack and AvgGap of a checkpoint, alone or beside a reference.
 
 use std::path::{Path, PathBuf};
 
@@ -15,18 +15,18 @@ use crate::error::{Error, Result};
 use crate::outcome::RunReport;
 use crate::progress::Progress;
 
-/// What `muso evaluate` is asked for.
+/// Request of `muso evaluate`: a checkpoint to measure, and a reference to compare it with.
 #[derive(Clone, Debug)]
 pub struct Evaluate {
-    /// The data, and the membership attack.
+    /// Configuration, of which the data, the network's width, the first seed and the membership attack count.
     pub config: Config,
-    /// The checkpoint.
+    /// File of the checkpoint to measure.
     pub model: PathBuf,
-    /// Another checkpoint, to compare with.
+    /// File of a reference checkpoint, usually a retrained model; needs `forget`.
     pub reference: Option<PathBuf>,
-    /// What the checkpoint is, where it cannot be seen.
+    /// Architecture of the checkpoint, where neither its metadata nor its weights tell.
     pub architecture: Option<Architecture>,
-    /// What was forgotten, if anything.
+    /// Rows that the checkpoint was made to forget, if any.
     pub forget: Option<Forget>,
 }
 
@@ -34,7 +34,8 @@ impl Evaluate {
     /// Measures the checkpoint and, where there is one, the reference before it.
     ///
     /// # Errors
-    /// For a request that cannot be met, and [`Error::Interrupted`] when `progress` asks to stop.
+    /// If the data or a checkpoint cannot be read or do not fit, or if `progress` asks to stop
+    /// ([`Error::Interrupted`]).
     pub fn run(&self, place: &Workplace, progress: &mut dyn Progress) -> Result<RunReport> {
         if self.reference.is_some() && self.forget.is_none() {
             return Err(Error::Missing {

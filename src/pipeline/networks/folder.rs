@@ -40,25 +40,25 @@ const LOG: &str = "log.csv";
 /// Metadata key of the log so far.
 const LOG_KEY: &str = "muso.log";
 
-/// The folder of a run.
+/// Folder that a training run is saved in and resumed from.
 #[derive(Clone, Debug)]
 pub struct Folder {
     path: PathBuf,
 }
 
-/// A run that is finished.
+/// Networks and settings of a finished training run.
 pub struct Finished {
-    /// The settings of the run.
+    /// Configuration of the run.
     pub config: Config,
-    /// The network before training.
+    /// The network with its initial weights, before training.
     pub initial: Network,
-    /// The trained network.
+    /// The trained network, with early stopping the best one.
     pub model: Network,
-    /// The networks that were kept in between, by ascending epoch.
+    /// Snapshots of the training, by ascending epoch.
     pub snapshots: Vec<Snapshot>,
 }
 
-/// One line of the log.
+/// A line of the log: mean loss and validation accuracy of an epoch.
 #[derive(Clone, Debug, PartialEq)]
 struct Line {
     epoch: usize,
@@ -67,12 +67,12 @@ struct Line {
 }
 
 impl Folder {
-    /// Names a folder that may not be there yet.
+    /// Names the folder of a run, which may not exist yet.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
 
-    /// Returns where the folder is.
+    /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -85,7 +85,7 @@ impl Folder {
         self.file(&format!("snapshot-{epoch:04}.safetensors"))
     }
 
-    /// Makes the folder and writes the settings.
+    /// Makes the folder and writes the configuration into it.
     ///
     /// # Errors
     /// If there is a run in it already.
@@ -103,8 +103,8 @@ impl Folder {
         put(&self.file(CONFIG_FILE), config.to_toml().as_bytes())
     }
 
-    /// Takes away what [`Folder::create`] and the start of training wrote, if no step was saved: a run that failed at once
-    /// is not in the way of the next.
+    /// Removes what [`Folder::create`] and the start of training wrote, if no step was saved: a run that failed at once is
+    /// not in the way of the next.
     pub(super) fn discard_unstarted(&self) {
         if self.file(SESSION).exists() || self.file(MODEL).exists() {
             return;
@@ -217,7 +217,7 @@ impl Folder {
         Ok(network)
     }
 
-    /// Returns whether the trained network is there.
+    /// Returns whether the run is finished: its trained network is in the folder.
     pub fn is_finished(&self) -> bool {
         self.file(MODEL).exists()
     }
@@ -257,7 +257,10 @@ impl Folder {
         write(path, &network.state(), &metadata(make))
     }
 
-    /// Reads a finished run.
+    /// Reads the networks and the configuration of a finished run.
+    ///
+    /// # Errors
+    /// If the run is not finished, or if a file cannot be read or holds another network than `workbench` has.
     pub fn open(&self, workbench: &Workbench) -> Result<Finished> {
         let config = Config::of_run(&self.path)?;
         let model = self.file(MODEL);
@@ -288,7 +291,7 @@ impl Folder {
     }
 }
 
-/// The training rows without those that early stopping watches, and those.
+/// Splits rows into those to train on and the held-out ones that early stopping watches.
 fn hold_out(rows: Vec<usize>, config: &Config, seed: u64) -> (Vec<usize>, Vec<usize>) {
     let Some(stop) = &config.early_stop else {
         return (rows, Vec::new());
@@ -301,7 +304,7 @@ fn hold_out(rows: Vec<usize>, config: &Config, seed: u64) -> (Vec<usize>, Vec<us
     (kept, order)
 }
 
-/// The line with the highest validation accuracy, the first where several are equal.
+/// Returns the index of the line with the highest validation accuracy, the first where several are equal.
 fn best(log: &[Line]) -> Option<usize> {
     let value = |line: &Line| line.validation.unwrap_or(f64::NEG_INFINITY);
     (0..log.len()).reduce(|best, i| {
@@ -313,7 +316,7 @@ fn best(log: &[Line]) -> Option<usize> {
     })
 }
 
-/// Whether the best epoch is further back than patience allows.
+/// Returns whether the best epoch is at least `patience` epochs back.
 fn stale(log: &[Line], patience: Option<usize>) -> bool {
     match (patience, best(log)) {
         (Some(patience), Some(best)) => log.len() - 1 - best >= patience,

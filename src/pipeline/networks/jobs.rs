@@ -1,4 +1,4 @@
-//! Independent pieces of work, one a core.
+//! A work queue of independent jobs, with a worker a core.
 //!
 //! A network that fits a small data set is too small to keep several cores busy with one batch, but a comparison is
 //! many trainings. So each worker has a core to itself (a thread pool of its own size, which burn then uses) and takes
@@ -12,14 +12,14 @@ use crate::error::{Error, Result};
 use crate::progress::{Progress, check};
 use crate::train::{Session, Watch};
 
-/// How far all jobs are together, and whether they should stop.
+/// Progress of all jobs together, and the flag that stops them.
 #[derive(Debug, Default)]
 pub(crate) struct Ticker {
     rows: AtomicU64,
     stop: AtomicBool,
 }
 
-/// One job's view of the [`Ticker`].
+/// The [`Watch`] of a job, which adds its rows to the [`Ticker`].
 pub(crate) struct Ticking<'a, F> {
     ticker: &'a Ticker,
     seen: u64,
@@ -27,7 +27,7 @@ pub(crate) struct Ticking<'a, F> {
 }
 
 impl Ticker {
-    /// Counts the rows that a session sees; `each_epoch` sees the session after every epoch.
+    /// Returns a watch that counts the rows of a session and calls `each_epoch` after every epoch.
     pub(crate) fn watch<F: FnMut(&Session) -> Result<()>>(&self, each_epoch: F) -> Ticking<'_, F> {
         Ticking {
             ticker: self,
@@ -59,7 +59,7 @@ impl<F: FnMut(&Session) -> Result<()>> Watch for Ticking<'_, F> {
     }
 }
 
-/// Does `work` on every item with `threads` threads in all and returns the results in the order of the items. `total`
+/// Runs `work` on every item with `threads` threads in all and returns the results in the order of the items. `total`
 /// is about how many rows all jobs will see. The first failure stops the others.
 pub(crate) fn each<T: Sync, R: Send>(
     threads: usize,

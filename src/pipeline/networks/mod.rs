@@ -1,20 +1,20 @@
 //! Runs on networks: training, unlearning, measuring and the comparisons of the paper's Tables 2 to 4.
 //!
-//! What a run is asked for and where it happens:
+//! Configuration and devices of a run:
 //!
-//! - [`config`] and [`data`]: a run as a file, and its images;
-//! - [`Workplace`] and [`Workbench`]: where it computes, and there the data and the network.
+//! - [`config`] and [`data`]: the configuration file, and the data set that it names;
+//! - [`Workplace`] and [`Workbench`]: engine and device of a run, and on them its data and network.
 //!
-//! One model at a time, each from request to result:
+//! Runs on a single model, each from request to result:
 //!
 //! - [`Train`], [`Unlearn`] and [`Evaluate`]: `muso train`, `unlearn` and `evaluate`;
 //! - [`folder`]: a training run on disk, which can be stopped and resumed; [`checkpoint`]: a network in a file;
-//! - [`scores`]: what models are worth, and how far they are from others.
+//! - [`scores`]: metrics of models, and their distance to retrained ones.
 //!
-//! Many models:
+//! Comparisons of many models:
 //!
 //! - [`plan`], on [`trained`] networks: every method against retraining, over scenarios and seeds;
-//! - [`compare`], [`demo`] and [`tables`]: the table of it, and ready-made ones.
+//! - [`compare`], [`demo`] and [`tables`]: the gap table of a plan, and ready-made ones.
 
 mod cases;
 pub mod checkpoint;
@@ -46,7 +46,7 @@ pub use unlearned::Unlearned;
 pub use workbench::Workbench;
 pub use workplace::Workplace;
 
-/// The lanes of a run in the order of its flow, for tables and pictures.
+/// Names of the pipeline's lanes in the order of its data flow, for tables and pictures.
 pub const LANES: [&str; 7] = [
     "decode", "copy", "features", "gram", "solve", "labels", "train",
 ];

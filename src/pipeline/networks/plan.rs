@@ -1,6 +1,7 @@
-//! Train, retrain from the same weights, unlearn with every method, and measure how far each is from retraining.
+//! The experiment behind a comparison: trains, retrains from the same weights, unlearns with every method, and measures
+//! how far each is from retraining.
 //!
-//! For every seed one network is trained on all rows; for every scenario others are trained on the retained rows alone,
+//! One network per seed is trained on all rows; for every scenario others are trained on the retained rows alone,
 //! from the same initial weights, each in its own order of the rows. Those are Retrain: what a method is measured against
 //! is the mean of their metrics, because a single one says as much about its order as about the rows it never saw, and
 //! the gap between two of them says how close to Retrain anything can be expected to come. Then every [`Arm`] unlearns.
@@ -25,30 +26,30 @@ use crate::progress::Progress;
 use crate::seeds::Purpose;
 use crate::train::{Recipe, Session};
 
-/// A method with its settings, under a name.
+/// An arm of the experiment: a method with its settings, under a name.
 pub struct Arm {
-    /// The name in tables.
+    /// Name of the arm in tables.
     pub name: String,
-    /// The method with its settings.
+    /// Method with the settings of this arm.
     pub method: Box<dyn Method>,
 }
 
-/// What one arm did in one case.
+/// Measurements of one network of a comparison: an arm's, the original or a retrained one.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// The metrics of the network that came out.
+    /// Metrics of the network.
     pub measured: Measured,
-    /// AvgGap to Retrain, points.
+    /// AvgGap to Retrain, in points.
     pub gap: f64,
-    /// Percent of the forgotten rows on which it says the same as Retrain.
+    /// Percentage of the forgotten rows on which it predicts the class that Retrain predicts.
     pub agreement: f64,
-    /// Seconds that unlearning took.
+    /// Seconds that unlearning or retraining took; 0 for the original.
     pub seconds: f64,
-    /// RA, TA and FA after each epoch, on the first seed.
+    /// RA, TA and FA after each epoch of unlearning; only arms on the first seed have them.
     pub curve: Vec<[f64; 3]>,
 }
 
-/// A network's metrics and what it took.
+/// Metrics of a network and the seconds that it took to make.
 #[derive(Clone)]
 struct Timed {
     measured: Measured,
@@ -70,39 +71,39 @@ impl Timed {
     }
 }
 
-/// Everything of one seed and scenario.
+/// Measurements of all networks of one seed and scenario.
 pub struct Comparison {
-    /// The seed of the repetition.
+    /// Seed of the repetition.
     pub seed: u64,
-    /// Its place in the list of scenarios.
+    /// Index of the scenario in [`Plan::cases`].
     pub scenario: usize,
-    /// Over which rows each metric is.
+    /// Rows that each metric is over.
     pub judged: Judged,
-    /// The retrained models; their gaps and agreements are with the others of them.
+    /// Retrained models; the gap and agreement of each are with the others of them, and NaN where there is only one.
     pub retrain: Vec<Run>,
-    /// The network before unlearning.
+    /// The trained network before unlearning.
     pub original: Run,
-    /// The arms, in their order.
+    /// Networks of the arms, in the order of [`Plan::arms`].
     pub arms: Vec<Run>,
 }
 
-/// All that a comparison is made of.
+/// Design of a comparison: network and data, seeds, scenarios and arms.
 pub struct Plan<'a> {
-    /// Where it runs, with images and network.
+    /// Devices, images and network of the comparison.
     pub workbench: &'a Workbench,
-    /// How the network is trained.
+    /// Training recipe of original and retrained networks.
     pub recipe: &'a Recipe,
-    /// Epochs whose network is kept.
+    /// Epochs after which a snapshot of the original's training is kept.
     pub snapshots: &'a [usize],
-    /// Which membership attack.
+    /// Membership inference attack behind the metric MIA.
     pub mia: Mia,
-    /// The seeds, one a repetition.
+    /// Seeds of the repetitions, one each.
     pub seeds: &'a [u64],
-    /// The rows of every scenario, for every seed: `cases[scenario][seed]`.
+    /// Rows of every scenario for every seed: `cases[scenario][seed]`.
     pub cases: &'a [Vec<Case>],
-    /// The methods but for Retrain.
+    /// Methods to compare, without Retrain.
     pub arms: &'a [Arm],
-    /// How many models are retrained in each case.
+    /// Number of models to retrain in each case, at least one.
     pub retrains: usize,
 }
 
@@ -118,7 +119,8 @@ enum TrainJob {
 }
 
 impl Plan<'_> {
-    /// Trains, retrains, unlearns with every arm, and measures all of it.
+    /// Trains, retrains, unlearns with every arm and measures all networks; returns a comparison for each scenario and
+    /// seed.
     pub fn run(&self, progress: &mut dyn Progress) -> Result<Vec<Comparison>> {
         let trained = self.train_all(progress)?;
         self.unlearn_all(&trained, progress)

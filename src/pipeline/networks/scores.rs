@@ -1,4 +1,4 @@
-//! What models are worth: their metrics, and how far they are from models that never saw the forgotten rows.
+//! Metrics of models, and their distance (AvgGap, agreement) to models that never saw the forgotten rows.
 //!
 //! After a run has its models, `score` measures them on the [`Workbench`] for the report of a single run; comparisons
 //! keep the [`Measured`] of many seeds apart. [`Measured::distance`] is the one place where two models are compared.
@@ -15,28 +15,28 @@ use crate::features::Feed;
 use crate::outcome::Scored;
 use crate::progress::Progress;
 
-/// What was measured of one network.
+/// Metrics of one network, and the outputs that its distance to others is computed from.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// RA, TA, FA and MIA.
+    /// RA, TA, FA and MIA, in percent.
     pub scores: Scores,
-    /// What it says of the forgotten training rows.
+    /// Logits of the forgotten training rows.
     pub forgotten: Outputs,
-    /// Entropies of what it says of the test rows behind TA.
+    /// Softmax entropies of the test rows behind TA.
     pub test_entropies: Vec<f64>,
 }
 
-/// How far a model is from reference models.
+/// Distance of a model to reference models.
 #[derive(Clone, Copy, Debug)]
 pub struct Distance {
-    /// The mean absolute difference of RA, TA, FA and MIA to the references' means, points.
+    /// AvgGap: the mean absolute difference of RA, TA, FA and MIA to the references' means, in points.
     pub gap: f64,
-    /// Percent of the forgotten rows on which the model says the same as a reference, in the mean over the references.
+    /// Percentage of the forgotten rows on which the model predicts the class of a reference, averaged over references.
     pub agreement: f64,
 }
 
 impl Measured {
-    /// Returns how far this model is from the mean of some references.
+    /// Returns the distance of this model to the mean of some references.
     pub fn distance(&self, references: &[&Self]) -> Distance {
         let mean = |value: &dyn Fn(&Self) -> f64| {
             references.iter().map(|one| value(one)).sum::<f64>() / references.len() as f64
@@ -60,12 +60,12 @@ impl Measured {
     }
 }
 
-/// A model that is to be scored.
+/// A model to be measured.
 pub(super) struct Candidate {
-    /// Its name in tables.
+    /// Name of the model in tables.
     pub(super) name: String,
     pub(super) network: Network,
-    /// What it took to make, where that is known.
+    /// Seconds that the model took to make, where they are known.
     pub(super) seconds: Option<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! Where unlearning starts: the trained network, the one before training and snapshots between, on a workbench.
+//! Start of unlearning: the trained network, its initial weights and snapshots between, on a workbench.
 //!
 //! They come from the folder of a training run, or from a checkpoint whose first weights are drawn anew. With the rows
 //! of a case they are the [`Task`] that a method is given.
@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::methods::networks::{Snapshot, Task};
 use crate::train::Recipe;
 
-/// What unlearning starts from.
+/// Networks that unlearning starts from, on their workbench.
 pub(super) struct Start {
     pub(super) workbench: Workbench,
     /// The trained network.

@@ -15,32 +15,32 @@ use crate::methods::networks::{Muso, Sampling, Settings};
 use crate::progress::Progress;
 use crate::train::{Recipe, Rule, Schedule};
 
-/// Which table of networks.
+/// Table of the paper with results on networks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NetworkTable {
-    /// ResNet-18, CIFAR-100 (classes, random) and CIFAR-20 (sub-classes).
+    /// Table 2: ResNet-18 on CIFAR-100 (classes, random rows) and CIFAR-20 (sub-classes).
     Two,
-    /// VGG16-BN, CIFAR-10.
+    /// Table 3: VGG16-BN on CIFAR-10 (random rows).
     Three,
-    /// ResNet-34, Tiny ImageNet.
+    /// Table 4: ResNet-34 on Tiny ImageNet (random rows).
     Four,
 }
 
-/// How large.
+/// Size at which a table of the paper is reproduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// The same protocol with fewer images and channels.
+    /// Reduced size: the paper's protocol with fewer images, channels and epochs.
     Small,
-    /// The paper's own size.
+    /// Full size: the data, the networks and the epochs of the paper.
     Paper,
 }
 
-/// One run of a table: some of its scenarios on one data set.
+/// A run for part of a table: some of its scenarios on one data set.
 struct Part {
     kind: Kind,
     dataset: &'static str,
     forget: Vec<(&'static str, Forget)>,
-    /// Whether the forgotten rows are a class or a sub-class, for which the paper trains MUSO otherwise.
+    /// Set if the forgotten rows are a class or a sub-class, for which the paper trains MUSO otherwise.
     classes: bool,
 }
 
@@ -117,7 +117,7 @@ impl NetworkTable {
     }
 }
 
-/// The configuration of one part.
+/// Returns the configuration of a part of a table.
 fn config(table: NetworkTable, scale: Scale, part: &Part, path: &Path, seeds: &[u64]) -> Config {
     let paper = Recipe {
         epochs: 100,
@@ -194,7 +194,11 @@ fn config(table: NetworkTable, scale: Scale, part: &Part, path: &Path, seeds: &[
     config
 }
 
-/// Runs a table. `paths` are the folders of its data sets, one for all or one for each.
+/// Reproduces a table of the paper on `seeds`. `path` is the folder of its data; the report names `command` as
+/// the command line that repeats it.
+///
+/// # Errors
+/// If `path` is `None` or holds other data, or if `progress` asks to stop.
 pub fn reproduce(
     table: NetworkTable,
     scale: Scale,

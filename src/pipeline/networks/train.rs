@@ -10,14 +10,14 @@ use crate::error::{Error, Result};
 use crate::outcome::TrainReport;
 use crate::progress::Progress;
 
-/// What `muso train` is asked for.
+/// Request of `muso train`: a network to train, and the folder that the run is written to.
 #[derive(Clone, Debug)]
 pub struct Train {
-    /// The folder that the run is written to.
+    /// Folder that the run is written to.
     pub folder: Folder,
-    /// Data, network and training recipe.
+    /// Data, network and training recipe of the run.
     pub config: Config,
-    /// Whether the folder holds a run to go on with.
+    /// Set to resume the run in the folder; otherwise the folder must not hold one.
     pub resumed: bool,
 }
 

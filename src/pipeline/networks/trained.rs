@@ -13,14 +13,14 @@ use crate::methods::networks::Snapshot;
 use crate::seeds::Purpose;
 use crate::train::{Recipe, RowTargets, Session, Watch};
 
-/// A training run from its first weights to its last.
+/// Networks of a training run, from the initial weights to the trained ones.
 #[derive(Clone, Debug)]
 pub struct Trained {
     /// The network before its first step.
     pub initial: Network,
     /// The network after its last step.
     pub network: Network,
-    /// The networks that were kept in between.
+    /// Snapshots of the training, by ascending epoch.
     pub snapshots: Vec<Snapshot>,
     /// Seconds that training took.
     pub seconds: f64,

@@ -1,7 +1,7 @@
 //! `muso unlearn`: one network forgets rows, by one method, and is measured beside what it was.
 //!
-//! In order: the method with its settings, the data, the rows of the case, the networks to start from, the method's
-//! own work, retraining where it is asked for, and the scores of all models.
+//! The order of work: the method with its settings, the data, the rows of the case, the networks to start from, the
+//! method's own work, retraining where it is asked for, and the scores of all models.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -21,30 +21,31 @@ use crate::outcome::{BEFORE, RETRAIN, RunReport};
 use crate::progress::Progress;
 use crate::train::InPhase;
 
-/// What `muso unlearn` is asked for.
+/// Request of `muso unlearn`: a network, the rows to forget and a method.
 #[derive(Clone, Debug)]
 pub struct Unlearn {
-    /// Data, training recipe and what to forget (its first entry).
+    /// Data, training recipe, first seed, and what to forget (its first entry).
     pub config: Config,
-    /// A training run of ours…
+    /// Folder of a finished `muso train` run to start from; goes before `model`.
     pub run: Option<PathBuf>,
-    /// … or a checkpoint from elsewhere.
+    /// File of a checkpoint from elsewhere to start from.
     pub model: Option<PathBuf>,
-    /// What the checkpoint is, where it cannot be seen.
+    /// Architecture of the checkpoint, where neither its metadata nor its weights tell.
     pub architecture: Option<Architecture>,
-    /// Key or name of the method.
+    /// Key or name of the unlearning method.
     pub method: String,
     /// Settings of the method, `key=value` each, over those of the configuration.
     pub settings: Vec<String>,
-    /// Whether to retrain as well.
+    /// Set to retrain as well, as the reference of the scores.
     pub retrain: bool,
 }
 
 impl Unlearn {
-    /// Makes the network forget, and measures it beside the original and, where asked for, a retrained one.
+    /// Makes the network forget, and measures the outcome beside the original and, where asked for, a retrained one.
     ///
     /// # Errors
-    /// For a request that cannot be met, [`Error::Interrupted`] when `progress` asks to stop, and what the method meets.
+    /// If the request is incomplete or its files do not fit, if the method fails, or if `progress` asks to stop
+    /// ([`Error::Interrupted`]).
     pub fn run(&self, place: &Workplace, progress: &mut dyn Progress) -> Result<Unlearned> {
         let method = self.method()?;
         let data = self.config.data.open()?;

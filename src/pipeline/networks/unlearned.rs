@@ -1,4 +1,4 @@
-//! What unlearning leaves: the network that has forgotten, its make and the report, and the files of all three.
+//! Result of unlearning: the network that has forgotten, its make and the report, and the files of all three.
 //!
 //! The last stop of a run of [`Unlearn`](super::Unlearn).
 
@@ -10,12 +10,12 @@ use crate::data::{OutputFile, commit_all};
 use crate::error::Result;
 use crate::outcome::RunReport;
 
-/// A network that has forgotten, and what is known about it.
+/// Result of unlearning: the network that has forgotten, its make and the report.
 #[derive(Debug)]
 pub struct Unlearned {
     /// The network that has forgotten.
     pub network: Network,
-    /// The make of the network.
+    /// Architecture, width, classes and image shape of the network.
     pub make: NetworkConfig,
     /// The report, complete but for what only the caller knows ([`RunReport::notes`]).
     pub report: RunReport,

@@ -26,13 +26,13 @@ const CURVE_ROWS: usize = 500;
 /// A data set and a network at a workplace.
 #[derive(Debug)]
 pub struct Workbench {
-    /// Where it computes.
+    /// Engine, device and threads that it computes with.
     pub place: Workplace,
     /// The training images, on their way to the device.
     pub train: Feed,
     /// The test images, on their way to the device.
     pub test: Feed,
-    /// The make of the network.
+    /// Architecture, width, classes and image shape of the network.
     pub network: NetworkConfig,
 }
 
@@ -59,7 +59,7 @@ impl Workbench {
         })
     }
 
-    /// Returns the network with the weights that `seed` draws.
+    /// Returns an untrained network with the initial weights that `seed` draws.
     pub fn initial(&self, seed: u64) -> Result<Network> {
         let device = &self.train.device;
         Ok(self
@@ -84,7 +84,7 @@ impl Workbench {
         task
     }
 
-    /// Returns what a network says of some rows.
+    /// Returns the logits of a network for some rows, with their labels.
     pub fn outputs(
         &self,
         network: &Network,

@@ -1,4 +1,4 @@
-//! Where a run computes: the engine of its closed forms, the device of its networks, and how work is spread.
+//! Compute resources of a run: the engine of its closed forms, the device of its networks, its lanes and threads.
 //!
 //! The command line makes one before any run; a [`Workbench`](super::Workbench) puts data and a network on it.
 
@@ -8,12 +8,12 @@ use crate::engine::AnyEngine;
 use crate::error::Result;
 use crate::scheduler::Scheduler;
 
-/// Where a run computes, and how its work is spread.
+/// Compute resources of a run: engine, device, scheduler and threads.
 #[derive(Clone, Debug)]
 pub struct Workplace {
-    /// The engine of the closed forms.
+    /// Engine that computes the closed forms.
     pub engine: AnyEngine,
-    /// The device of the networks.
+    /// Device that holds and trains the networks.
     pub device: Device,
     /// The lanes that work ahead of each other within one run.
     pub scheduler: Scheduler,
