@@ -19,6 +19,7 @@ const ROOMS: [&str; 17] = [
     "pipeline",
     "progress",
     "scheduler",
+    "seeds",
     "softmax",
     "solve",
     "train",
