@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Everything that the core has at the root of the crate.
-const ROOMS: [&str; 17] = [
+const ROOMS: [&str; 18] = [
     "data",
     "engine",
     "error",
