@@ -654,6 +654,105 @@ fn unknown_methods_and_settings_are_refused_by_name() {
     assert!(error.to_string().contains("shrae"), "{error}");
 }
 
+/// Every limit of a setting, from inside and from outside.
+#[test]
+fn settings_out_of_range_are_refused_by_name() {
+    let with = |key: &str, setting: &str, value: f64| {
+        let integer = ["batch", "forget-batch", "every", "staleness"].contains(&setting);
+        let value = if integer {
+            toml::Value::Integer(value as i64)
+        } else {
+            toml::Value::Float(value)
+        };
+        let settings = toml::Table::from_iter([(setting.to_owned(), value)]);
+        find(key).unwrap().with(settings).map(|_| ())
+    };
+    let (open, least) = (f64::INFINITY, f64::MIN_POSITIVE);
+    for (key, setting, low, high) in [
+        ("bad-teacher", "retain-share", 0.0, 1.0),
+        ("bad-teacher", "temperature", 1e-3, 1e6),
+        ("muso", "staleness", 0.0, 1.0),
+        ("muso", "every", 1.0, open),
+        ("muso-s", "snapshot", 0.0, 1.0),
+        ("muso-s", "refresh", 0.0, 1.0),
+        ("muso-s", "relative-ridge", least, f64::MAX),
+        ("muso-s", "balance", 0.0, 1.0),
+        ("muso-s", "sharpen", 1e-3, 1e3),
+        ("neg-grad", "retain-weight", 0.0, 1.0),
+        ("salun", "share", 0.0, 1.0),
+        ("scrub", "temperature", 1e-3, 1e6),
+        ("scrub", "label-weight", 0.0, 1e6),
+        ("scrub", "teacher-weight", 0.0, 1e6),
+        ("scrub", "forget-batch", 1.0, open),
+        ("ssd", "selection", 0.0, f64::MAX),
+        ("ssd", "dampening", 0.0, f64::MAX),
+        ("ssd", "batch", 1.0, open),
+    ] {
+        with(key, setting, low).unwrap();
+        // Numbers of rows go on, as far as the type does.
+        with(key, setting, if high == open { 1e9 } else { high }).unwrap();
+        let below = if low == 1.0 {
+            0.0
+        } else {
+            low - 0.01 * low.max(1e-300)
+        };
+        let above = if setting == "staleness" {
+            2.0
+        } else {
+            1.01 * high
+        };
+        let outside = [below, above, f64::NAN];
+        let whole = low == 1.0 || setting == "staleness";
+        for value in &outside[usize::from(below < 0.0 && whole)..if whole { 2 } else { 3 }] {
+            if *value == open && high == open {
+                continue;
+            }
+            let error = with(key, setting, *value).unwrap_err().to_string();
+            let range = if high == open {
+                format!("a number from {low}")
+            } else {
+                format!("a number from {low} to {high}")
+            };
+            assert!(error.contains(&format!("{setting} = ")), "{error}");
+            assert!(error.ends_with(&format!("expected {range}")), "{error}");
+        }
+    }
+}
+
+/// Networks before the first epoch have not seen the forgotten rows; a snapshot has, and is taken where it is asked for.
+#[test]
+fn muso_s_starts_from_the_snapshot_that_is_asked_for() {
+    let feed = Feed::new(Measurements::new(60, 21), &Device::flex());
+    let (forget, retain): (Vec<usize>, Vec<usize>) = (0..60).partition(|row| row % 7 == 0);
+    let (original, initial) = (Mlp::new(1), Mlp::new(2));
+    let (recipe, engine) = (recipe(4), CpuEngine::new(Some(1)).unwrap().into());
+    let rows = [&retain[..], &forget];
+    let snapshots = [1, 3].map(|epoch| Snapshot {
+        epoch,
+        network: Mlp::new(2 + epoch as u64),
+    });
+    let mut task = Task::new(&feed, rows, [&original, &initial], &recipe, &engine);
+    let after = |task: &Task<'_, Mlp, Measurements>, snapshot: f64| {
+        let method = MusoS {
+            snapshot,
+            refresh: 0.25,
+            ..MusoS::default()
+        };
+        fingerprint(&method.unlearn(task, &mut ()).unwrap())
+    };
+    let from_initial = after(&task, 0.0);
+    // There are none yet.
+    assert_eq!(after(&task, 0.5), from_initial);
+    task.snapshots = &snapshots;
+    assert_eq!(after(&task, 0.0), from_initial);
+    // Of four epochs, 0.3 and 0.7 are nearest to the first and the third.
+    let [first, third] = [0.3, 0.7].map(|part| after(&task, part));
+    assert_ne!(first, from_initial);
+    assert_ne!(first, third);
+    task.snapshots = &snapshots[..1];
+    assert_eq!(after(&task, 0.7), first);
+}
+
 // ---- training runs in a folder ----
 
 fn config() -> Config {
@@ -837,6 +936,37 @@ fn the_configuration_in_the_documents_is_one() {
     assert_eq!(config.forget.len(), 4);
     assert_eq!(config.methods().unwrap().len(), 2);
     assert_eq!(config.train.augment, Some(Augment::default()));
+}
+
+/// Settings and defaults of every method, as the documents have them.
+#[test]
+fn the_documents_have_every_setting_and_its_default() {
+    let page = include_str!("../../docs/run-files.md");
+    let (_, after) = page.split_once("## Settings of the methods").unwrap();
+    let text = after
+        .split("```")
+        .nth(1)
+        .unwrap()
+        .trim_start_matches("toml");
+    let documented: toml::Table = toml::from_str(text).unwrap();
+    let mut defaults = toml::Table::new();
+    for entry in METHODS {
+        let mut settings = entry.with(toml::Table::new()).unwrap().settings();
+        if let Some(toml::Value::Table(recipe)) = settings.get_mut("recipe") {
+            // What the recipes have in common is said once, under `[train]`.
+            let same: toml::Table = toml::from_str(
+                "momentum = 0.9\nweight-decay = 0.0\nwarmup = 0.0\nschedule = \"constant\"",
+            )
+            .unwrap();
+            recipe.retain(|key, value| same.get(key) != Some(value));
+        }
+        if !settings.is_empty() {
+            defaults.insert(entry.key.into(), settings.into());
+        }
+    }
+    let defaults = toml::Table::from_iter([("methods".into(), toml::Value::from(defaults))]);
+    let expected = toml::to_string(&defaults).unwrap();
+    assert_eq!(documented, defaults, "expected\n{expected}");
 }
 
 /// The table of the methods is the only place that says what they are; the documents repeat it word for word.
