@@ -274,6 +274,172 @@ proptest! {
     }
 }
 
+/// A file of sums over one feature whose description says this of itself.
+fn described(version: &str, bias: &str, parts: &[Part]) -> Vec<u8> {
+    let metadata = serde_json::json!({
+        "format": "muso sums", "version": version, "bias": bias, "digest": "",
+        "parts": serde_json::to_string(parts).unwrap(),
+    });
+    let header = serde_json::json!({
+        "__metadata__": metadata,
+        "retained.gram": {"dtype": "F64", "shape": [1, 1], "data_offsets": [0, 8]},
+    });
+    with_header(&header.to_string(), 8)
+}
+
+fn load_error(bytes: &[u8]) -> String {
+    let error = Shard::load(&Scratch::new(bytes).path).unwrap_err();
+    assert!(error.is_input());
+    one_line(&error)
+}
+
+#[test]
+fn parts_of_sums_that_contradict_each_other_are_refused() {
+    let part = |features: &str, first: u64, end: u64, of: u64| Part {
+        features: features.into(),
+        first,
+        end,
+        of,
+        ..Part::default()
+    };
+    let most = i64::MAX as u64;
+    let forgets = |forgotten: u64| Part {
+        forgotten,
+        ..part("a", 0, 4, 4)
+    };
+    let refused: [&[Part]; 10] = [
+        &[],
+        &[part("a", 3, 3, 9)],
+        &[part("a", 4, 3, 9)],
+        &[part("a", 0, 5, 4)],
+        &[part("a", 0, 1, most + 1)],
+        &[forgets(5)],
+        &[part("a", 4, 8, 9), part("a", 0, 4, 9)],
+        &[part("a", 0, 4, 9), part("a", 3, 8, 9)],
+        &[part("b", 0, 4, 9), part("a", 0, 4, 9)],
+        // More rows than can be counted.
+        &[
+            part("a", 0, most, most),
+            part("b", 0, most, most),
+            part("c", 0, most, most),
+        ],
+    ];
+    for (case, parts) in refused.iter().enumerate() {
+        let error = load_error(&described("1", "false", parts));
+        assert!(error.contains("contradict each other"), "{case}: {error}");
+    }
+    // What is sound is only refused for its digest.
+    let sound: [&[Part]; 3] = [
+        &[part("a", 0, 1, most)],
+        &[part("a", 0, 4, 9), part("a", 4, 9, 9)],
+        &[part("a", 0, 4, 9), part("b", 0, 4, 9)],
+    ];
+    for parts in sound {
+        let error = load_error(&described("1", "false", parts));
+        assert!(error.contains("digest"), "{error}");
+    }
+}
+
+#[test]
+fn long_texts_in_sums_are_cut() {
+    let text = "x".repeat(30);
+    let cut = format!("{}…", &text[..20]);
+    let part = Part {
+        end: 1,
+        of: 1,
+        ..Part::default()
+    };
+    for (version, bias) in [(text.as_str(), "false"), ("1", text.as_str())] {
+        let error = load_error(&described(version, bias, std::slice::from_ref(&part)));
+        assert!(
+            error.contains(&cut) && !error.contains(&text[..21]),
+            "{error}"
+        );
+    }
+}
+
+/// Also the last two of them, and two alone.
+#[test]
+fn forgotten_rows_of_sums_ascend_within_their_part() {
+    for (rows, fine) in [
+        (vec![3, 5], true),
+        (vec![5, 3], false),
+        (vec![3, 3], false),
+        (vec![3, 5, 4], false),
+        (vec![3, 9], false),
+        (vec![1, 4], false),
+    ] {
+        let mut shard = shard(2, 7, 2, 1);
+        shard.parts[0].forgotten = rows.len() as u64;
+        shard.retained.rows = 7 - rows.len() as u64;
+        shard.forgotten.rows = rows.len() as u64;
+        shard.forgotten_rows = vec![rows.clone()];
+        let scratch = Scratch::new(&shard.to_safetensors().unwrap());
+        match Shard::load(&scratch.path) {
+            Ok(read) => assert!(fine && read == shard, "{rows:?}"),
+            Err(error) => assert!(
+                !fine && error.to_string().contains("are not rows 2..9"),
+                "{rows:?}: {error}"
+            ),
+        }
+    }
+}
+
+#[test]
+fn merging_compares_neighbours_and_can_be_stopped() {
+    let write = |shards: &[Shard]| {
+        let dir = TempDir::new().unwrap();
+        let paths: Vec<PathBuf> = (0..shards.len())
+            .map(|i| dir.path().join(format!("{i}.st")))
+            .collect();
+        for (path, shard) in paths.iter().zip(shards) {
+            fs::write(path, shard.to_safetensors().unwrap()).unwrap();
+        }
+        (dir, paths)
+    };
+    let of = |features: &str, forget: &str, content: &str| {
+        let mut shard = shard(0, 3, 2, 1);
+        let part = &mut shard.parts[0];
+        (part.features, part.forget, part.content) =
+            (features.into(), forget.into(), content.into());
+        shard
+    };
+    // A class is the same class in every file; a list of rows is one of its file.
+    for (forgets, fine) in [
+        (["class:1", "class:1"], true),
+        (["rows:x", "rows:y"], true),
+        (["class:1", "rows:x"], false),
+        (["rows:x", "class:1"], false),
+        (["class:1", ""], false),
+    ] {
+        let (_dir, paths) = write(&[of("a", forgets[0], "a"), of("b", forgets[1], "b")]);
+        assert_eq!(merge(&paths, &mut ()).is_ok(), fine, "{forgets:?}");
+    }
+    // The same values in two files, next to each other or with another between them.
+    let (_dir, paths) = write(&[of("a", "rows:x", "same"), of("b", "rows:x", "same")]);
+    let error = merge(&paths, &mut ()).unwrap_err().to_string();
+    assert!(error.contains("the same values"), "{error}");
+    let (_dir, paths) = write(&[
+        of("a", "rows:x", "same"),
+        of("b", "rows:x", "another"),
+        of("c", "rows:x", "same"),
+    ]);
+    assert!(merge(&paths, &mut ()).is_err());
+    // It tells of every file before it reads it, and stops when it is told to.
+    struct Heard(Vec<(String, u64, u64)>, u64);
+    impl muso::progress::Progress for Heard {
+        fn at(&mut self, phase: &str, done: u64, total: u64) -> bool {
+            self.0.push((phase.into(), done, total));
+            phase != "merge" || done < self.1
+        }
+    }
+    let (_dir, paths) = write(&[of("a", "rows:x", "a"), of("b", "rows:x", "b")]);
+    let mut heard = Heard(Vec::new(), 1);
+    let outcome = merge(&paths, &mut heard);
+    assert!(matches!(outcome, Err(Error::Interrupted)), "{outcome:?}");
+    assert_eq!(heard.0.last(), Some(&("merge".into(), 1, 2)));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
 
@@ -506,6 +672,11 @@ fn any_flipped_header_bit_is_an_error_or_in_bounds() {
 fn bad_safetensors_headers_are_told_apart() {
     let good = r#"{"a":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]}}"#;
     assert!(Scratch::new(&with_header(good, 8)).open().is_ok());
+    // Lengths whose bytes begin a pickle or a gzip file.
+    for length in [640, 896, 1152, 1408, 0x8b1f] {
+        let padded = format!("{good:length$}");
+        assert!(Scratch::new(&with_header(&padded, 8)).open().is_ok());
+    }
     let metadata = r#"{"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]}}   "#;
     assert!(Scratch::new(&with_header(metadata, 8)).open().is_ok());
     let entry =

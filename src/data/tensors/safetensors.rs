@@ -67,7 +67,14 @@ pub(super) fn entries(source: &Source) -> Result<(Vec<Entry>, Metadata)> {
     };
     let mut start = [0; LENGTH_BYTES as usize];
     source.read_exact_at(&mut start, 0)?;
-    if let Some(kind) = other_format(&start) {
+    let mut brace = [0; 1];
+    if after_length > 0 {
+        source.read_exact_at(&mut brace, LENGTH_BYTES)?;
+    }
+    // The length of a header may have the bytes that another format begins with; no other has a brace behind them.
+    if brace != *b"{"
+        && let Some(kind) = other_format(&start)
+    {
         return Err(fault(format!("this is {kind}")));
     }
     let header_len = u64::from_le_bytes(start);
