@@ -99,6 +99,8 @@ mod tests {
         assert_eq!(column_select(&[0.0, 0.0, 2.0, 0.0], 50, 1), [2; 50]);
         assert_eq!(column_select(&[1.0], 3, 2), [0, 0, 0]);
         assert!(column_select(&[1.0, 2.0], 0, 3).is_empty());
+        // A draw may round up to the sum of the smallest scores that there are.
+        assert_eq!(column_select(&[5e-324], 50, 1), [0; 50]);
         // The scores need not sum to one.
         let (small, large) = ([0.1, 0.3], [1.0, 3.0]);
         assert_eq!(column_select(&small, 40, 4), column_select(&large, 40, 4));

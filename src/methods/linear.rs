@@ -251,3 +251,49 @@ fn worth_a_look(epoch: usize) -> bool {
     let mark = |epoch: usize| (12.0 * (epoch as f64).log10()).floor();
     epoch <= 10 || mark(epoch) != mark(epoch - 1)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::CpuEngine;
+
+    #[test]
+    fn a_decade_is_looked_at_twelve_times() {
+        let found: Vec<usize> = (1..=10_000).filter(|&epoch| worth_a_look(epoch)).collect();
+        let marks = (12..=48).map(|k| 10_f64.powf(f64::from(k) / 12.0));
+        // Powers of ten are whole numbers, whatever `powf` says.
+        let mut expected: Vec<usize> = (1..10).collect();
+        expected.extend(marks.map(|mark| (mark - 1e-9).ceil() as usize));
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn the_path_of_a_run_has_its_distances() {
+        let engine = CpuEngine::ambient();
+        let rows = |first: usize, count: usize| {
+            Matrix::from_fn(count, 6, |i, j| {
+                0.4 * ((7 * (first + i) + 3 * j) as f64).sin()
+            })
+        };
+        let targets = |count: usize| Matrix::from_fn(count, 1, |i, _| (i % 2) as f64 - 0.5);
+        let retained = DualGram::new(&engine, rows(0, 3), targets(3), false).unwrap();
+        let forgotten = (&rows(3, 2), &targets(2));
+        let problem =
+            LinearProblem::new(&engine, retained, forgotten, Matrix::zeros(6, 1)).unwrap();
+        let labels = problem.muso_labels().unwrap();
+        let params = SgdParams {
+            max_epochs: 30,
+            ..SgdParams::paper(1)
+        };
+        let path = problem.relabel_sgd(&labels, &params, |_| false).unwrap();
+        let epochs: Vec<f64> = path.distances.iter().map(|point| point.0).collect();
+        let looks = (1..=30).filter(|&epoch| worth_a_look(epoch) || epoch == 30);
+        let expected: Vec<f64> = [0].into_iter().chain(looks).map(|e| e as f64).collect();
+        assert_eq!(epochs, expected);
+        let [first, .., last] = path.distances[..] else {
+            panic!("more than two points")
+        };
+        assert_eq!(last.1, delta_w(&path.weights, problem.retrained()));
+        assert!(last.1 < first.1, "{first:?} {last:?}");
+    }
+}

@@ -422,6 +422,9 @@ mod tests {
         assert_eq!(nothing, 0.0);
         let overflow = power_iteration(1, |x| Ok(x.zip(x, |_, _| f64::INFINITY))).unwrap();
         assert_eq!(overflow, f64::INFINITY);
+        // What has no eigenvalue but 0 has no direction either.
+        let none = power_iteration(3, |_| Ok(Matrix::zeros(3, 1))).unwrap();
+        assert_eq!(none, 0.0);
     }
 
     #[test]
@@ -504,6 +507,22 @@ mod tests {
             "{noise:?}"
         );
         assert!(matches!(method(50.0, false), Method::Cholesky { .. }));
+    }
+
+    #[test]
+    fn residuals_are_relative_to_the_right_hand_side() {
+        let engine = CpuEngine::ambient();
+        let a = Matrix::from_fn(6, 6, |i, j| 1.0 / (i + j + 1) as f64);
+        let solver = Solver::new(&engine, a, Params::ridge(1e-3)).unwrap();
+        let residuals = |size: f64| {
+            let rhs = Matrix::from_fn(6, 2, |i, j| size * ((3 * i + j) as f64).sin());
+            let info = solver.solve(&rhs).unwrap().1;
+            [info.residual_before, info.residual_after]
+        };
+        let found = residuals(1.0);
+        assert!(found[0] > 0.0 && found[0] < 1e-12, "{found:?}");
+        // A power of two changes no digit.
+        assert_eq!(residuals(1024.0), found);
     }
 
     #[test]

@@ -10,14 +10,14 @@ use muso::engine::{AnyEngine, CpuEngine, Matrix, head_matrix, to_tensor};
 use muso::features::{Batches, Feed};
 use muso::labels::{TargetForm, TargetParams};
 use muso::methods::networks::{
-    Amnesiac, Ascent, BadTeacher, FineTune, LabelKind, Method, Muso, MusoS, NegGrad, Reference,
-    RidgePath, Salun, Sampling, Scrub, Ssd, Task,
+    Amnesiac, Ascent, BadTeacher, Entry, FineTune, LabelKind, Method, Muso, MusoS, NegGrad,
+    Reference, RidgePath, Salun, Sampling, Scrub, Ssd, Task,
 };
 use muso::models::burn::module::{Module, Param};
 use muso::models::burn::nn::Linear;
 use muso::models::burn::tensor::{Device, Tensor};
 use muso::models::{FeatureNet, burn};
-use muso::train::{Recipe, Rule, Schedule};
+use muso::train::{Recipe, Rule, Schedule, Session, Watch};
 use muso::{Error, Result};
 
 use crate::support::{gauss_solve, gaussian, identity, matmul, minus, relative};
@@ -58,11 +58,12 @@ impl FeatureNet for Regression {
     }
 }
 
-/// Rows of numbers.
+/// Rows of numbers. Their variants are the rows times 2, 4, ….
 #[derive(Clone)]
 struct Table {
     values: Matrix,
     labels: Vec<i64>,
+    variants: usize,
 }
 
 impl Batches for Table {
@@ -74,6 +75,14 @@ impl Batches for Table {
 
     fn inputs(&self, rows: &[usize], device: &Device) -> Result<Tensor<2>> {
         Ok(to_tensor(&self.values.select_rows(rows), device))
+    }
+
+    fn variants(&self) -> usize {
+        self.variants
+    }
+
+    fn variant(&self, input: Tensor<2>, number: usize) -> Tensor<2> {
+        input * 2_f64.powi(number as i32 + 1)
     }
 }
 
@@ -94,6 +103,7 @@ impl World {
             labels: (0..ROWS)
                 .map(|i| ((i * i + i / 5) % CLASSES) as i64)
                 .collect(),
+            variants: 0,
         };
         Self {
             feed: Feed::new(table, &Device::flex()),
@@ -297,6 +307,28 @@ fn bad_teacher_has_a_teacher_for_each_kind_of_row() {
     task.untrained = Some(Arc::new(|_| Ok(untrained.clone())));
     let found = method.unlearn(&task, &mut ()).unwrap();
     close(&head_matrix(&found.head), &expected(&untrained));
+}
+
+/// How many retained rows learn from the original network: 0.3 of eight are three.
+#[test]
+fn bad_teacher_rounds_the_retained_rows_up() {
+    let world = World::new();
+    struct Rows(Vec<usize>);
+    impl Watch<Regression> for Rows {
+        fn before_step(&mut self, rows: &[usize]) -> Result<()> {
+            self.0.extend(rows);
+            Ok(())
+        }
+    }
+    let mut seen = Rows(Vec::new());
+    let method = BadTeacher {
+        retain_share: 0.3,
+        recipe: once(),
+        ..BadTeacher::default()
+    };
+    method.unlearn(&world.task(), &mut seen).unwrap();
+    let retained = seen.0.iter().filter(|row| world.retain.contains(row));
+    assert_eq!((retained.count(), seen.0.len()), (3, 3 + FORGET.len()));
 }
 
 /// The mean over batches of two rows of the squared gradient.
@@ -503,6 +535,157 @@ fn muso_s_trains_towards_the_target_form() {
             );
         }
     }
+}
+
+/// Variants of the rows say how sure the original network is of rows that it has not memorised, and the labels are made
+/// as sure.
+#[test]
+fn muso_s_is_as_sure_as_the_original_is_beside_its_rows() {
+    let mut world = World::new();
+    world.feed.data.variants = 2;
+    // Unsure enough for its entropy to be one that labels can have.
+    let faint = world.weights();
+    world.original = Regression::new(&faint.zip(&faint, |w, _| 0.05 * w));
+    let method = MusoS {
+        refresh: 0.0,
+        sharpen: 1.3,
+        repeat: 1,
+        recipe: once(),
+        ..MusoS::default()
+    };
+    let targets = world.targets(&world.after(&method));
+    let rows = world.inputs(&world.retain);
+    let mut entropy = 0.0;
+    for scale in [2.0, 4.0] {
+        // The feature that is always 1 is the network's own and stays.
+        let varied = Matrix::from_fn(rows.rows(), WIDTH + 1, |i, j| {
+            rows[(i, j)] * if j == WIDTH { 1.0 } else { scale }
+        });
+        let says = softmax(&matmul(&varied, &world.weights()), 1.0);
+        entropy -= says.as_slice().iter().map(|p| p * p.ln()).sum::<f64>();
+    }
+    entropy /= 2.0 * world.retain.len() as f64;
+    let params = TargetParams {
+        relative_ridge: 1e-3,
+        balance: 0.5,
+    };
+    let (values, engine) = (&world.feed.data.values, &world.engine);
+    let retained = values.select_rows(&world.retain);
+    let classes = world.feed.labels(&world.retain);
+    let form = TargetForm::fit(engine, retained.as_rows(), &classes, CLASSES, &params).unwrap();
+    let sharpness = form.sharpness_of(entropy);
+    assert!(
+        (2e-3..5e2).contains(&sharpness),
+        "{sharpness}: an entropy that can be had"
+    );
+    let forgotten = values.select_rows(&FORGET);
+    let expected = form.labels(engine, forgotten.as_rows(), 1.3 * sharpness);
+    for (row, wanted) in FORGET.iter().zip(expected.unwrap()) {
+        for (a, b) in targets.row(*row).iter().zip(&wanted) {
+            let found = targets.row(*row);
+            assert!((a - f64::from(*b)).abs() < 1e-4, "{found:?} {wanted:?}");
+        }
+    }
+}
+
+/// Notes what a method tells while it works.
+#[derive(Default)]
+struct Heard {
+    rows: Vec<(u64, u64)>,
+    other: Vec<(u64, u64)>,
+    epochs: Vec<usize>,
+}
+
+impl Watch<Regression> for Heard {
+    fn rows(&mut self, done: u64, total: u64) -> bool {
+        self.rows.push((done, total));
+        true
+    }
+
+    fn other(&mut self, _: &str, done: u64, total: u64) -> bool {
+        self.other.push((done, total));
+        true
+    }
+
+    fn epoch(&mut self, session: &Session<Regression>) -> Result<()> {
+        self.epochs.push(session.epoch);
+        Ok(())
+    }
+}
+
+#[test]
+fn methods_tell_of_every_epoch_and_how_far_they_are() {
+    let world = World::new();
+    for entry in Entry::<Regression, Table>::ALL {
+        let method = entry.with(toml::Table::new()).unwrap();
+        let mut heard = Heard::default();
+        method.unlearn(&world.task(), &mut heard).unwrap();
+        let epochs = match (entry.key, method.settings().get("recipe")) {
+            ("ssd", _) => 0,
+            (_, Some(recipe)) => recipe["epochs"].as_integer().unwrap() as usize,
+            (_, None) => world.recipe.epochs,
+        };
+        let expected: Vec<usize> = (1..=epochs).collect();
+        assert_eq!(heard.epochs, expected, "{}", entry.name);
+        for (done, total) in heard.rows.iter().chain(&heard.other) {
+            assert!(done <= total, "{}: {done} of {total}", entry.name);
+        }
+    }
+    // In two passes: over the forgotten rows and over all.
+    let mut heard = Heard::default();
+    let ssd = Ssd {
+        batch: 3,
+        ..Ssd::default()
+    };
+    ssd.unlearn(&world.task(), &mut heard).unwrap();
+    let expected = [(3, 4), (4, 4), (3, 12), (6, 12), (9, 12), (12, 12)];
+    assert_eq!(heard.rows, expected);
+}
+
+/// Without lanes, the passes over the features are done in the thread that is watched.
+#[test]
+fn muso_tells_how_far_its_features_are() {
+    let mut world = World::new();
+    world.feed.scheduler.depth = 0;
+    let mut heard = Heard::default();
+    let method = Muso {
+        sampling: Sampling::Random(0.3),
+        reference: Reference::Labels,
+        recipe: once(),
+        ..Muso::default()
+    };
+    method.unlearn(&world.task(), &mut heard).unwrap();
+    // Three of the eight retained rows, since a share is rounded up, and the forgotten ones; a pass a batch.
+    assert_eq!(heard.other, [(3, 7), (7, 7)]);
+}
+
+#[test]
+fn a_ridge_follows_half_a_cosine() {
+    let path = RidgePath::Cosine(1.0, 3.0);
+    let quarter = 2.0 - 0.5_f64.sqrt();
+    for (part, ridge) in [
+        (-1.0, 1.0),
+        (0.0, 1.0),
+        (0.25, quarter),
+        (0.5, 2.0),
+        (1.0, 3.0),
+        (2.0, 3.0),
+    ] {
+        let found = path.at(part);
+        assert!(
+            (found - ridge).abs() < 1e-12,
+            "{part}: {found}, not {ridge}"
+        );
+        assert_eq!(RidgePath::Constant(0.7).at(part), 0.7);
+    }
+}
+
+#[test]
+fn a_task_has_what_was_not_said() {
+    let world = World::new();
+    let task = world.task();
+    assert_eq!((task.seed, task.classes), (0, CLASSES));
+    assert!(task.snapshots.is_empty() && task.untrained.is_none());
 }
 
 #[test]
