@@ -541,8 +541,13 @@ fn muso_s_trains_towards_the_target_form() {
 /// as sure.
 #[test]
 fn muso_s_is_as_sure_as_the_original_is_beside_its_rows() {
+    as_sure_beside(1);
+    as_sure_beside(2);
+}
+
+fn as_sure_beside(variants: usize) {
     let mut world = World::new();
-    world.feed.data.variants = 2;
+    world.feed.data.variants = variants;
     // Unsure enough for its entropy to be one that labels can have.
     let faint = world.weights();
     world.original = Regression::new(&faint.zip(&faint, |w, _| 0.05 * w));
@@ -556,7 +561,7 @@ fn muso_s_is_as_sure_as_the_original_is_beside_its_rows() {
     let targets = world.targets(&world.after(&method));
     let rows = world.inputs(&world.retain);
     let mut entropy = 0.0;
-    for scale in [2.0, 4.0] {
+    for scale in [2.0, 4.0].into_iter().take(variants) {
         // The feature that is always 1 is the network's own and stays.
         let varied = Matrix::from_fn(rows.rows(), WIDTH + 1, |i, j| {
             rows[(i, j)] * if j == WIDTH { 1.0 } else { scale }
@@ -564,7 +569,7 @@ fn muso_s_is_as_sure_as_the_original_is_beside_its_rows() {
         let says = softmax(&matmul(&varied, &world.weights()), 1.0);
         entropy -= says.as_slice().iter().map(|p| p * p.ln()).sum::<f64>();
     }
-    entropy /= 2.0 * world.retain.len() as f64;
+    entropy /= (variants * world.retain.len()) as f64;
     let params = TargetParams {
         relative_ridge: 1e-3,
         balance: 0.5,
