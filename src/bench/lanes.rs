@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 
-use muso::data::digits;
+use muso::data::Digits;
 use muso::data::images::{ClassNames, ImageSet, Kind, Normalisation, open};
 use muso::data::mnist::{PIXEL_MEAN, PIXEL_STD};
 use muso::engine::{Engine, Sums, SumsSpec, Targets};
@@ -97,7 +97,7 @@ pub(crate) fn to_json(reports: &[LanesReport]) -> String {
 
 /// The embedded digits as bytes, 784 an image, and their classes.
 fn pixels() -> Result<(Vec<u8>, Vec<i64>)> {
-    let digits = digits()?;
+    let digits = Digits::parse(muso_digits::TRAIN, muso_digits::TEST)?;
     let byte = |x: &f64| ((x * PIXEL_STD + PIXEL_MEAN) * 255.0).round() as u8;
     let matrices = [&digits.train_images, &digits.test_images];
     let pixels = matrices.iter().flat_map(|m| m.as_slice()).map(byte);

@@ -21,6 +21,7 @@ mod table;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 use clap::{Args, Parser, Subcommand};
 use muso::Error;
@@ -31,6 +32,7 @@ use outputs::Outputs;
 #[derive(Debug, Parser)]
 #[command(
     version,
+    long_version = VERSION.as_str(),
     max_term_width = 100,
     after_help = "Examples:\n  \
         muso demo                        see the paper's Table 1 on real digits, in under a minute\n  \
@@ -87,6 +89,18 @@ enum Command {
     /// Tell what this build and machine can do
     Doctor,
 }
+
+/// The version, the licence of the program, and credit for the images in it, which their licences ask for.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "{}\nLicensed under MIT or Apache-2.0, at your choice. Inside are images under licences of their own:\n\
+         - {}\n\
+         - Fashion-MNIST, a selection: Zalando SE, https://github.com/zalandoresearch/fashion-mnist,\n  \
+         MIT, https://opensource.org/license/mit",
+        muso::VERSION,
+        muso_digits::CREDIT
+    )
+});
 
 pub(crate) fn main() -> ExitCode {
     let cli = match Cli::try_parse() {

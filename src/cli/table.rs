@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use muso::data::{OutputFile, commit_all};
+use muso::data::{Digits, OutputFile, commit_all};
 use muso::pipeline::table1;
 use muso::report::html::table_picture;
 use muso::report::{Render, Style};
@@ -178,7 +178,8 @@ fn linear(
         command: args.repeat(command),
         ..table1::Params::default()
     };
-    let table = table1::run(&engine, &params, &mut Bar::new())?;
+    let digits = Digits::parse(muso_digits::TRAIN, muso_digits::TEST)?;
+    let table = table1::run(&engine, &digits, &params, &mut Bar::new())?;
     print(&table.text(Style { colour: colour() }))?;
     let mut files: Vec<OutputFile> = Vec::new();
     for (file, text) in [

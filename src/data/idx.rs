@@ -1,7 +1,7 @@
 //! IDX, the format of MNIST: a big-endian header (two zero bytes, an element type, the rank, one u32 extent per
 //! axis) and then the values, row-major. Plain or gzip, told apart by content.
 //!
-//! It stands at the very start of the flow: [`mnist`](super::mnist) reads the embedded digits through it, and a user's
+//! It stands at the very start of the flow: [`mnist`](super::mnist) reads digits through it, and a user's
 //! own IDX files take the same way. The header is never believed before the bytes are there: memory grows with what the
 //! file really holds, not with what it declares, and a compressed file is expanded no further than it declares.
 //!

@@ -1,12 +1,12 @@
-//! Real MNIST threes and sevens inside the library, so that the demo needs no download.
+//! MNIST threes and sevens as matrices: the data of the paper's Table 1.
 //!
-//! This is the data of the paper's Table 1: the first 300 threes and the first 300 sevens of the training set, and
-//! every three and seven of the test set. [`digits`] is the first step of the linear experiment; its images go to the
-//! random features, its labels to a [`Forget`](super::Forget). Where the images are from and under which licence is
-//! in `embedded/NOTICE`.
+//! [`Digits::parse`] is the first step of the linear experiment; its images go to the random features, its labels to a
+//! [`Forget`](super::Forget). The bytes are the caller's: the program has the first 300 threes and the first 300 sevens
+//! of the training set, and every three and seven of the test set, from the crate `muso-digits`, since MNIST is not
+//! under the licence of this library.
 //!
 //! ```
-//! let digits = muso::data::digits()?;
+//! let digits = muso::data::Digits::parse(muso_digits::TRAIN, muso_digits::TEST)?;
 //! assert_eq!((digits.train_images.rows(), digits.train_images.cols()), (600, 784));
 //! assert_eq!((digits.train_labels[0], digits.train_labels[300]), (3, 7));
 //! # Ok::<(), muso::Error>(())
@@ -23,41 +23,38 @@ pub const PIXEL_MEAN: f64 = 0.1307;
 /// Standard deviation of all MNIST training pixels, scaled to 0..1.
 pub const PIXEL_STD: f64 = 0.3081;
 
-/// The embedded digits, training and test rows.
+/// Digits for the linear experiment, training and test rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Digits {
-    /// 600×784, normalised: 300 threes, then 300 sevens.
+    /// An image a row, normalised; 600×784 in `muso-digits`: 300 threes, then 300 sevens.
     pub train_images: Matrix,
-    /// 3 or 7, one for each training row.
+    /// The digit of each training row.
     pub train_labels: Vec<i64>,
-    /// 2038×784, normalised, in the order of the MNIST test set.
+    /// An image a row, normalised; 2038×784 in `muso-digits`, in the order of the MNIST test set.
     pub test_images: Matrix,
-    /// 3 or 7, one for each test row.
+    /// The digit of each test row.
     pub test_labels: Vec<i64>,
 }
 
-/// Unpacks the embedded digits; a pixel x becomes (x/255 − 0.1307)/0.3081.
-pub fn digits() -> Result<Digits> {
-    let (train_images, train_labels) = unpack(
-        "train",
-        include_bytes!("embedded/train-images.idx3.gz"),
-        include_bytes!("embedded/train-labels.idx1.gz"),
-    )?;
-    let (test_images, test_labels) = unpack(
-        "test",
-        include_bytes!("embedded/test-images.idx3.gz"),
-        include_bytes!("embedded/test-labels.idx1.gz"),
-    )?;
-    Ok(Digits {
-        train_images,
-        train_labels,
-        test_images,
-        test_labels,
-    })
+impl Digits {
+    /// Unpacks IDX files, plain or gzip, images and labels of each part; a pixel x becomes (x/255 − 0.1307)/0.3081.
+    ///
+    /// # Errors
+    /// [`Error::Format`] where a file is no IDX, [`Error::Shape`] where images and labels do not agree.
+    pub fn parse(train: [&[u8]; 2], test: [&[u8]; 2]) -> Result<Self> {
+        let (train_images, train_labels) = unpack("train", train)?;
+        let (test_images, test_labels) = unpack("test", test)?;
+        Ok(Self {
+            train_images,
+            train_labels,
+            test_images,
+            test_labels,
+        })
+    }
 }
 
-fn unpack(part: &str, images: &[u8], labels: &[u8]) -> Result<(Matrix, Vec<i64>)> {
-    let name = format!("embedded MNIST {part}");
+fn unpack(part: &str, [images, labels]: [&[u8]; 2]) -> Result<(Matrix, Vec<i64>)> {
+    let name = format!("MNIST {part}");
     let images = idx::parse(Path::new(&format!("{name} images")), images)?;
     let labels = idx::parse(Path::new(&format!("{name} labels")), labels)?;
     pair(&name, images, labels)
@@ -90,7 +87,7 @@ mod tests {
 
     #[test]
     fn the_selection_is_the_one_in_the_notice() {
-        let digits = digits().unwrap();
+        let digits = Digits::parse(muso_digits::TRAIN, muso_digits::TEST).unwrap();
         assert_eq!(
             digits.train_labels,
             [vec![3; 300], vec![7; 300]].concat(),
@@ -109,7 +106,7 @@ mod tests {
 
     #[test]
     fn pixels_are_normalised_and_whole() {
-        let digits = digits().unwrap();
+        let digits = Digits::parse(muso_digits::TRAIN, muso_digits::TEST).unwrap();
         // Sums of the raw bytes, taken from the source files.
         for (images, raw_sum) in [
             (&digits.train_images, 15_649_475.0),

@@ -1,6 +1,6 @@
 //! Data in and out: the first stage of the flow, and the last.
 //!
-//! In: [`idx`] and [`mnist`] give the digits of the linear experiment, [`images`] the sets that networks are trained on;
+//! In: [`idx`] and [`mnist`] read the digits of the linear experiment, [`images`] the sets that networks are trained on;
 //! [`tensors`] streams feature files that are larger than memory and loads heads; [`forget`] says which rows are to be
 //! forgotten, and [`classes`] what classes are called.
 //! Out: [`output`] writes files that appear whole or not at all. [`digest`] tells files and rows apart.
@@ -8,8 +8,8 @@
 //! allocation that the file does not back with bytes.
 //!
 //! ```
-//! use muso::data::{Forget, Labelled, TestRows, digits};
-//! let digits = digits()?;
+//! use muso::data::{Digits, Forget, Labelled, TestRows};
+//! let digits = Digits::parse(muso_digits::TRAIN, muso_digits::TEST)?;
 //! let labels = Labelled::new(&digits.train_labels, &digits.test_labels);
 //! let split = Forget::class(3).split(&labels, TestRows::RetainedClasses, 0)?;
 //! assert_eq!((split.forget.len(), split.retain.len(), split.test.len()), (300, 300, 1028));
@@ -41,7 +41,7 @@ pub use forget::{
     Amount, Forget, ForgetClass, Labelled, Labels, RowList, Selection, Split, TestRows,
 };
 #[cfg(feature = "datasets")]
-pub use mnist::{Digits, digits};
+pub use mnist::Digits;
 pub use output::{OutputFile, commit_all};
 pub use rows::FeatureRows;
 pub use tensors::{

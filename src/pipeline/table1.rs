@@ -6,11 +6,13 @@
 //! against the retrained ones.
 //!
 //! ```no_run
+//! use muso::data::Digits;
 //! use muso::engine::CpuEngine;
 //! use muso::pipeline::table1::{Params, run};
 //! # fn main() -> muso::Result<()> {
 //! let engine = CpuEngine::new(None)?;
-//! let table = run(&engine, &Params { seeds: vec![0, 1], ..Params::default() }, &mut ())?;
+//! let digits = Digits::parse(muso_digits::TRAIN, muso_digits::TEST)?;
+//! let table = run(&engine, &digits, &Params { seeds: vec![0, 1], ..Params::default() }, &mut ())?;
 //! println!("{}", table.to_json());
 //! # Ok(())
 //! # }
@@ -24,7 +26,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 
 use super::{Progress, check};
-use crate::data::{Amount, Digits, Forget, Labelled, TestRows, digits};
+use crate::data::{Amount, Digits, Forget, Labelled, TestRows};
 use crate::engine::{Engine, Matrix};
 use crate::error::{Error, Result};
 use crate::evaluate::{JudgedRows, delta_w, sign_accuracy};
@@ -155,8 +157,13 @@ struct Gathered {
     seconds: Vec<f64>,
 }
 
-/// Runs every method in every scenario for every seed.
-pub fn run<E: Engine>(engine: &E, params: &Params, progress: &mut dyn Progress) -> Result<Table> {
+/// Runs every method in every scenario for every seed, on threes and sevens.
+pub fn run<E: Engine>(
+    engine: &E,
+    data: &Digits,
+    params: &Params,
+    progress: &mut dyn Progress,
+) -> Result<Table> {
     if params.seeds.is_empty() {
         return Err(Error::Parameter {
             name: "`.seeds`",
@@ -165,7 +172,6 @@ pub fn run<E: Engine>(engine: &E, params: &Params, progress: &mut dyn Progress) 
         });
     }
     let started = Instant::now();
-    let data = digits()?;
     let scenarios = scenarios();
     let mut tables: Vec<ScenarioTable> = Vec::new();
     let mut gathered: Vec<BTreeMap<Method, Gathered>> = Vec::new();
@@ -183,7 +189,7 @@ pub fn run<E: Engine>(engine: &E, params: &Params, progress: &mut dyn Progress) 
     let mut muso_epochs = (f64::INFINITY, 0.0_f64);
     for (repetition, &seed) in params.seeds.iter().enumerate() {
         check(progress, "methods", done, total)?;
-        let world = World::new(engine, &data, params, seed)?;
+        let world = World::new(engine, data, params, seed)?;
         for (s, forget) in scenarios.iter().enumerate() {
             let task = world.task(forget, seed)?;
             tables[s].retained = task.retained.labels.len();

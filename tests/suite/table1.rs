@@ -1,12 +1,17 @@
 //! The paper's Table 1: what it promises, and what it repeats.
 
 use muso::Error;
+use muso::data::Digits;
 use muso::methods::ORACLE_POINTS;
 use muso::outcome::{Metric, ScenarioTable, Stat, paper};
 use muso::pipeline::Progress;
 use muso::pipeline::table1::{Params, run};
 
 use crate::support::engine;
+
+fn digits() -> Digits {
+    Digits::parse(muso_digits::TRAIN, muso_digits::TEST).unwrap()
+}
 
 fn value(scenario: &ScenarioTable, method: &str, metric: Metric) -> Stat {
     let row = scenario.rows.iter().find(|row| row.method == method);
@@ -25,7 +30,7 @@ fn five_seeds_keep_the_promises() {
         limit: u64::MAX,
         reports: Vec::new(),
     };
-    let table = run(&engine(), &Params::default(), &mut heard).unwrap();
+    let table = run(&engine(), &digits(), &Params::default(), &mut heard).unwrap();
     let names: Vec<&str> = table.scenarios.iter().map(|s| s.name.as_str()).collect();
     assert_eq!(names, ["full-class", "sub-class", "random"]);
     assert_eq!(table.seeds.len(), 5);
@@ -101,7 +106,7 @@ fn a_seed_gives_its_numbers_again() {
         frequencies: 1_000,
         ..Params::default()
     };
-    let table = run(&engine(), &params, &mut ()).unwrap();
+    let table = run(&engine(), &digits(), &params, &mut ()).unwrap();
     for scenario in &table.scenarios {
         for row in &scenario.rows {
             for (metric, found) in &row.values {
@@ -139,7 +144,7 @@ fn a_run_stops_when_it_is_told_to() {
             frequencies: 200,
             ..Params::default()
         };
-        let outcome = run(&engine(), &params, &mut heard);
+        let outcome = run(&engine(), &digits(), &params, &mut heard);
         assert!(matches!(outcome, Err(Error::Interrupted)), "{outcome:?}");
         assert_eq!(heard.reports.last().unwrap().0, limit, "it went on");
     }

@@ -76,7 +76,19 @@ fn doctor_tells_what_there_is() {
 fn help_and_version() {
     let case = Case::empty();
     let version = Run::new(&case, "--version").succeeds();
-    assert_eq!(version, format!("muso {}\n", env!("CARGO_PKG_VERSION")));
+    let name = format!("muso {}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(Run::new(&case, "-V").succeeds(), name);
+    // What the licences of the images inside ask for goes with the program.
+    let credits = version.strip_prefix(&name).unwrap();
+    for words in [
+        "LeCun",
+        "CC BY-SA 3.0",
+        "/by-sa/3.0/",
+        "selection",
+        "Zalando",
+    ] {
+        assert!(credits.contains(words), "{words}: {credits}");
+    }
     for (command, words) in [
         (
             "--help",
