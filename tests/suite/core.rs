@@ -1,7 +1,8 @@
 //! The small core: what `--no-default-features` compiles, module by module, and what it depends on.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+
+use crate::support::cargo;
 
 /// Everything that the core has at the root of the crate.
 const ROOMS: [&str; 18] = [
@@ -122,16 +123,18 @@ fn the_core_has_no_reports_benches_images_or_networks() {
 
 #[test]
 fn the_core_depends_on_little() {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .args(["tree", "--offline", "--no-default-features", "-e", "normal"])
-        .args(["--depth", "1", "--prefix", "none", "-p", "muso"])
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    let listed = String::from_utf8(output.stdout).unwrap();
+    let listed = cargo(&[
+        "tree",
+        "--no-default-features",
+        "-e",
+        "normal",
+        "--depth",
+        "1",
+        "--prefix",
+        "none",
+        "-p",
+        "muso",
+    ]);
     let mut names: Vec<&str> = listed
         .lines()
         .filter_map(|line| line.split_whitespace().next())

@@ -14,6 +14,7 @@ mod layout;
 mod methods;
 #[cfg(feature = "nn")]
 mod networks;
+mod packages;
 mod parsers;
 mod readme;
 #[cfg(feature = "nn")]

@@ -1,6 +1,7 @@
 //! What several test modules share: seeded matrices and plain f64 references that owe nothing to the engine.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use muso::engine::{CpuEngine, Matrix};
 use muso::progress::Progress;
@@ -113,4 +114,18 @@ pub(crate) fn sources(folder: &Path) -> Vec<PathBuf> {
         }
     }
     found
+}
+
+/// Returns what Cargo prints, asked in the folder of the repository and without the network.
+pub(crate) fn cargo(arguments: &[&str]) -> String {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(arguments)
+        .arg("--offline")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {said}");
+    String::from_utf8(output.stdout).unwrap()
 }
