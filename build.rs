@@ -6,7 +6,8 @@
 //! so that a change to one kernel compiles that module only.
 //!
 //! The table: the tile sizes of `kernels/common/tiles.h` as constants, `MODULES` with the images of each module, and
-//! `RESOURCES`, what the assembler said of each kernel on each device.
+//! `RESOURCES`, what the assembler said of each kernel on each device. Where `DOCS_RS` is set there is no compiler and
+//! nothing is run: both lists are empty, which is enough for documentation.
 
 #[path = "kernels/toolkit.rs"]
 mod toolkit;
@@ -22,6 +23,10 @@ use toolkit::{FLAGS, PTX_ARCHS, Toolkit, VARIABLES, parse_report, ptx_arch_for};
 /// Devices that machine code is embedded for; others compile the PTX when they load it.
 const ARCHS: &str = "80,86,89,90,100,120";
 const KERNELS: &str = "kernels";
+/// Set where docs.rs builds documentation.
+const DOCS_RS: &str = "DOCS_RS";
+/// The toolkit of the driver bindings in Cargo.toml: what documentation names where there is none.
+const CUDA: (i32, i32) = (13, 0);
 
 type Result<T> = std::result::Result<T, String>;
 
@@ -34,7 +39,14 @@ fn main() {
     for variable in VARIABLES.iter().chain(&["MUSO_CUDA_ARCHS"]) {
         println!("cargo::rerun-if-env-changed={variable}");
     }
-    if let Err(message) = build() {
+    println!("cargo::rerun-if-env-changed={DOCS_RS}");
+    let made = if env::var_os(DOCS_RS).is_some() {
+        println!("cargo::rustc-env=MUSO_CUDA_ROOT=");
+        write(CUDA, &[], &[])
+    } else {
+        build()
+    };
+    if let Err(message) = made {
         for line in message.lines() {
             println!("cargo::error={line}");
         }
@@ -43,7 +55,7 @@ fn main() {
 }
 
 fn build() -> Result<()> {
-    let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
+    let out = out()?;
     let toolkit = Toolkit::find()?;
     println!(
         "cargo::rustc-env=MUSO_CUDA_ROOT={}",
@@ -66,8 +78,18 @@ fn build() -> Result<()> {
     in_parallel(&each(&archs), |&(m, arch)| {
         modules[m].assemble(&toolkit, arch)
     })?;
-    let table = table(&toolkit, &modules, &archs)?;
-    fs::write(out.join("kernels.rs"), table).map_err(|e| format!("kernels.rs: {e}"))
+    write(toolkit.version, &modules, &archs)
+}
+
+/// Writes the table to `$OUT_DIR`.
+fn write(version: (i32, i32), modules: &[Module], archs: &[u32]) -> Result<()> {
+    let table = table(version, modules, archs)?;
+    fs::write(out()?.join("kernels.rs"), table).map_err(|e| format!("kernels.rs: {e}"))
+}
+
+fn out() -> Result<PathBuf> {
+    let out = env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?;
+    Ok(PathBuf::from(out))
 }
 
 /// One `.cu` and where its images are kept.
@@ -244,7 +266,7 @@ pub struct Resources {
 }
 ";
 
-fn table(toolkit: &Toolkit, modules: &[Module], archs: &[u32]) -> Result<String> {
+fn table(version: (i32, i32), modules: &[Module], archs: &[u32]) -> Result<String> {
     let read = |path: &Path| {
         fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
     };
@@ -259,7 +281,7 @@ fn table(toolkit: &Toolkit, modules: &[Module], archs: &[u32]) -> Result<String>
     }
     out += TYPES;
     out += "\n/// Version of nvcc.\n";
-    out += &format!("pub const TOOLKIT: (i32, i32) = {:?};\n\n", toolkit.version);
+    out += &format!("pub const TOOLKIT: (i32, i32) = {version:?};\n\n");
     out += "/// The modules, by name.\npub static MODULES: &[Module] = &[\n";
     for module in modules {
         let ptx = images(&PTX_ARCHS, |arch| module.ptx(arch));
