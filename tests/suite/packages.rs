@@ -175,3 +175,44 @@ fn the_library_has_no_digits() {
         assert_eq!(found, wanted, "{features}");
     }
 }
+
+/// The text of a line of CITATION.cff behind its key, without quotes.
+fn cited<'a>(text: &'a str, key: &str) -> &'a str {
+    let lines = text.lines().map(str::trim_start);
+    let mut values = lines.filter_map(|line| line.strip_prefix(key)?.strip_prefix(": "));
+    values
+        .next_back()
+        .unwrap_or_else(|| panic!("no {key}"))
+        .trim_matches('"')
+}
+
+#[test]
+fn what_is_cited_is_this_version_and_the_paper_of_the_readme() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |file: &str| std::fs::read_to_string(root.join(file)).unwrap();
+    let citation = read("CITATION.cff");
+    assert_eq!(cited(&citation, "version"), env!("CARGO_PKG_VERSION"));
+    // The last title and address are those of the paper. Lines of the README may break anywhere.
+    let words: Vec<String> = read("README.md")
+        .split_whitespace()
+        .map(String::from)
+        .collect();
+    let link = format!(
+        "[{}]({})",
+        cited(&citation, "title"),
+        cited(&citation, "url")
+    );
+    assert!(words.join(" ").contains(&link), "the README has no {link}");
+
+    // The published crates depend on one another by version as well.
+    let manifest = read("Cargo.toml");
+    let paths: Vec<&str> = manifest
+        .lines()
+        .filter(|line| line.starts_with("muso-") && line.contains("path = "))
+        .collect();
+    assert!(paths.len() >= 3, "{paths:?}");
+    let version = format!("version = \"{}\"", env!("CARGO_PKG_VERSION"));
+    for line in paths {
+        assert!(line.contains(&version), "{line}");
+    }
+}
