@@ -30,6 +30,8 @@ pub mod images;
 #[cfg(feature = "datasets")]
 pub mod mnist;
 pub mod output;
+#[cfg(feature = "nn")]
+mod pytorch;
 pub mod rows;
 pub mod tensors;
 
