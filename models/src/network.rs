@@ -172,6 +172,40 @@ impl NetworkConfig {
         }
     }
 
+    /// Returns how many weights the network has at the least: those of all 3×3 convolutions but the first and, in the
+    /// small CNN, of the hidden layer. A checkpoint with fewer values is not of this network.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn least_weights(&self) -> Result<u64, ConfigError> {
+        self.check()?;
+        let width = self.resolved_width() as u64;
+        let conv = |from: u64, to: u64| 9 * from * to;
+        let resnet = |plan: &Plan| {
+            let stages = plan.blocks.iter().enumerate();
+            let of_stage = |(stage, &blocks): (usize, &usize)| {
+                let (from, to) = (width << stage.saturating_sub(1), width << stage);
+                conv(from, to) + (2 * blocks as u64 - 1) * conv(to, to)
+            };
+            stages.map(of_stage).sum()
+        };
+        Ok(match self.architecture {
+            Architecture::SmallCnn => {
+                let [_, height, across] = self.image.map(|extent| extent as u64);
+                let flat = 2 * width * (height / 4) * (across / 4);
+                conv(width, 2 * width) + flat * SmallCnn::FEATURES as u64
+            }
+            Architecture::ResNet18 => resnet(&Plan::RESNET18),
+            Architecture::ResNet34 => resnet(&Plan::RESNET34),
+            Architecture::ResNet20 => resnet(&Plan::RESNET20),
+            Architecture::Vgg16Bn => {
+                let widths = Vgg::widths().map(|factor| factor as u64 * width);
+                let pairs = widths.clone().zip(widths.skip(1));
+                pairs.map(|(from, to)| conv(from, to)).sum()
+            }
+        })
+    }
+
     /// Checks that there is such a network.
     ///
     /// # Errors
@@ -323,7 +357,13 @@ mod tests {
     fn parameters(architecture: Architecture, classes: usize, side: usize) -> usize {
         let config = NetworkConfig::new(architecture, classes, [3, side, side]);
         let net = config.init(0, &Device::flex()).unwrap();
-        params::weights(&net).iter().map(|w| w.dims()[0]).sum()
+        let weights = params::weights(&net).iter().map(|w| w.dims()[0]).sum();
+        let least = config.least_weights().unwrap() as usize;
+        assert!(
+            least <= weights && least > weights / 10 * 9,
+            "{architecture}: {least}"
+        );
+        weights
     }
 
     #[test]

@@ -45,6 +45,12 @@ impl Vgg {
         8 * width
     }
 
+    /// Returns the channels of each convolution, in widths of the first.
+    pub(crate) fn widths() -> impl Iterator<Item = usize> + Clone {
+        let stages = STAGES.into_iter();
+        stages.flat_map(|(count, factor)| std::iter::repeat_n(factor, count))
+    }
+
     /// Draws a network with random weights.
     pub(crate) fn new(draw: &mut Draw<'_>, channels: usize, width: usize, classes: usize) -> Self {
         let kernel = Kernel::three(1, Init::Uniform).with_bias();

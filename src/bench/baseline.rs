@@ -4,12 +4,17 @@
 //! its sides swing together. A fall counts when it is larger than the tolerance and than what the rounds of both reports
 //! scatter by.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use muso::{Error, Result};
 use serde::Deserialize;
 
 use super::{BenchReport, Measurement};
+
+/// Bytes of a report that are looked at.
+const LONGEST: u64 = 16 << 20;
 
 /// The fields that a comparison needs of a report that `muso bench --save` wrote.
 #[derive(Clone, Debug, Deserialize)]
@@ -74,7 +79,10 @@ impl Change {
 impl Baseline {
     /// Reads a report that was saved earlier.
     pub(crate) fn load(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, "read", e))?;
+        let mut text = String::new();
+        File::open(path)
+            .and_then(|file| file.take(LONGEST).read_to_string(&mut text))
+            .map_err(|e| Error::io(path, "read", e))?;
         let expected = "a report of muso bench `.save`";
         let found: Self = serde_json::from_str(&text)
             .map_err(|e| Error::format(path, format!("no report: {e}"), expected))?;

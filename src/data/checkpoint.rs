@@ -3,8 +3,10 @@
 //! A checkpoint is the data of the network stages. [`read_state`] gives its arrays with their PyTorch names;
 //! [`Network::load`](muso_models::Network::load) puts them into a network and says what does not fit. A training script's
 //! file that holds more, `{"state_dict": …, "optimizer": …}`, is searched for the weights.
-//! Files are hostile: a bad one is an error that names it, no pickle is ever executed, and no more memory is asked for
-//! than the file has bytes.
+//!
+//! Files are hostile: a bad one is an error that names it, and no pickle is ever executed. The arrays that come back take
+//! as much memory as the file has bytes, twice that when it is all f16. Reading takes no more besides than `pytorch`,
+//! where a PyTorch file is read, or [`tensors`](super::tensors) say: in both, what a file only claims costs nothing.
 //!
 //! ```
 //! use std::collections::BTreeMap;
@@ -24,14 +26,13 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::Read;
 use std::path::Path;
 
-use half::{bf16, f16};
 use muso_models::StateDict;
-use pytorch_reader::{DType, PytorchError, PytorchReader, Tensor};
 
 use super::output::OutputFile;
+use super::pytorch::{self, Checkpoint};
 use super::shown;
 use super::tensors::{OutTensor, TensorFile, to_safetensors_with};
 use crate::{Error, Result};
@@ -73,7 +74,7 @@ pub fn read_checkpoint(path: impl AsRef<Path>) -> Result<(StateDict, BTreeMap<St
             continue;
         }
         let (shape, values) = file.array(name)?;
-        push(path, &mut state, name, shape, values.into_iter())?;
+        push(path, &mut state, name, shape, values)?;
     }
     file.unchanged()?;
     Ok((state, file.metadata().clone()))
@@ -101,110 +102,44 @@ pub fn write_state(
     file.put(&to_safetensors_with(&tensors, metadata)?)
 }
 
-/// Tells a PyTorch file by its content: a zip archive, a pickle or a tar archive.
+/// Tells a PyTorch file by its first bytes.
 fn is_pytorch(path: &Path) -> Result<bool> {
-    const TAR_MAGIC_AT: usize = 257;
-    let mut start = Vec::new();
     let fault = |e| Error::io(path, "open", e);
-    let file = File::open(path).map_err(fault)?;
-    if file.metadata().map_err(fault)?.is_dir() {
-        return Err(fault(ErrorKind::IsADirectory.into()));
+    // Asked before opening, since opening a pipe would wait for a writer.
+    if !std::fs::metadata(path).map_err(fault)?.is_file() {
+        return Err(Error::format(path, "not a regular file", "a checkpoint"));
     }
-    file.take(TAR_MAGIC_AT as u64 + 5)
+    let mut start = Vec::new();
+    File::open(path)
+        .map_err(fault)?
+        .take(pytorch::START)
         .read_to_end(&mut start)
         .map_err(|e| Error::io(path, "read", e))?;
-    let is_pickle = matches!(start[..], [0x80, 2..=5, ..]);
-    // A safetensors file begins with a length and `{`; with a length of 640 it would look like a pickle.
-    let is_json = start.get(8) == Some(&b'{');
-    Ok(start.starts_with(b"PK\x03\x04")
-        || (is_pickle && !is_json)
-        || start.get(TAR_MAGIC_AT..) == Some(b"ustar"))
+    Ok(pytorch::is_pytorch(&start))
 }
 
 fn read_pytorch(path: &Path) -> Result<StateDict> {
-    let fault = |error: PytorchError| match error {
-        PytorchError::Io(e)
-            if e.kind() != ErrorKind::InvalidData && e.kind() != ErrorKind::UnexpectedEof =>
-        {
-            Error::io(path, "read", e)
-        }
-        other => Error::format(
-            path,
-            shown(&other.to_string(), 200),
-            "a checkpoint written by torch.save",
-        ),
-    };
-    let length = std::fs::metadata(path)
-        .map_err(|e| Error::io(path, "open", e))?
-        .len();
-    let mut reader = PytorchReader::new(path).map_err(fault)?;
-    for key in KEYS {
-        let below = format!("{key}.");
-        if !reader.keys().iter().any(|name| name.starts_with(&below)) {
-            continue;
-        }
-        // Names with dots look the same as dictionaries within dictionaries, so that asking is the way to know.
-        match PytorchReader::with_top_level_key(path, key) {
-            Ok(inner) => {
-                reader = inner;
-                break;
-            }
-            Err(PytorchError::KeyNotFound(_)) => {}
-            Err(other) => return Err(fault(other)),
-        }
-    }
-    let mut tensors: Vec<(String, Tensor)> = reader
-        .into_tensors()
-        .into_iter()
-        .filter(|(name, _)| !name.ends_with(COUNTER))
-        .collect();
-    tensors.sort_by(|a, b| a.0.cmp(&b.0));
-    if tensors.is_empty() {
+    let file = Checkpoint::open(path, &KEYS, COUNTER)?;
+    if file.tensors.is_empty() {
         return Err(Error::format(
             path,
             "no tensors",
             format!("a state dictionary, by itself or under {}", KEYS.join(", ")),
         ));
     }
-    // Views can declare more than is stored, and a network has no use for them.
-    let declared = tensors.iter().try_fold(0_u64, |sum, (_, tensor)| {
-        sum.checked_add(tensor.byte_len() as u64)
-    });
-    if declared.is_none_or(|declared| declared > length) {
-        return Err(Error::format(
-            path,
-            "the tensors are larger than the file",
-            "tensors that are stored whole and uncompressed, as torch.save does",
-        ));
-    }
     let mut state = StateDict::new();
-    for (name, tensor) in tensors {
-        let dtype = tensor.dtype();
-        let bytes = tensor.read().map_err(|e| fault(e.into()))?;
-        let shape = tensor.shape().to_vec();
-        let values: Box<dyn Iterator<Item = f64>> = match dtype {
-            DType::F32 => each(&bytes, |b| f32::from_le_bytes(b).into()),
-            DType::F64 => each(&bytes, f64::from_le_bytes),
-            DType::F16 => each(&bytes, |b| f16::from_le_bytes(b).into()),
-            DType::BF16 => each(&bytes, |b| bf16::from_le_bytes(b).into()),
-            other => {
-                return Err(Error::format(
-                    path,
-                    format!("`{}` is {other:?} {shape:?}", shown(&name, 80)),
-                    "a tensor of f16, bf16, f32 or f64",
-                ));
-            }
-        };
-        push(path, &mut state, &name, shape, values)?;
+    for tensor in &file.tensors {
+        let values = file.values(tensor)?;
+        push(
+            path,
+            &mut state,
+            &tensor.name,
+            tensor.shape().to_vec(),
+            values,
+        )?;
     }
+    file.unchanged()?;
     Ok(state)
-}
-
-fn each<'a, const SIZE: usize>(
-    bytes: &'a [u8],
-    value: impl Fn([u8; SIZE]) -> f64 + 'a,
-) -> Box<dyn Iterator<Item = f64> + 'a> {
-    Box::new(bytes.as_chunks::<SIZE>().0.iter().map(move |&b| value(b)))
 }
 
 fn push(
@@ -212,19 +147,8 @@ fn push(
     state: &mut StateDict,
     name: &str,
     shape: Vec<usize>,
-    values: impl Iterator<Item = f64>,
+    values: Vec<f32>,
 ) -> Result<()> {
-    let count = shape
-        .iter()
-        .try_fold(1_usize, |count, &extent| count.checked_mul(extent));
-    let values: Vec<f32> = values.map(|value| value as f32).collect();
-    if count != Some(values.len()) {
-        return Err(Error::format(
-            path,
-            format!("`{}` has {} values", shown(name, 80), values.len()),
-            format!("as many as its shape {shape:?} says"),
-        ));
-    }
     if let Some(index) = values.iter().position(|value| !value.is_finite()) {
         let cols = shape.last().copied().unwrap_or(1);
         return Err(Error::NotFinite {
@@ -241,6 +165,8 @@ fn push(
 
 #[cfg(test)]
 mod tests {
+    use half::f16;
+
     use super::*;
 
     /// A pickle, put together opcode by opcode.
@@ -432,7 +358,7 @@ mod tests {
         let error = one("DoubleStorage", large);
         assert!(matches!(error, Error::NotFinite { .. }), "{error}");
         let error = one("LongStorage", vec![0; 16]);
-        assert!(error.to_string().contains("`weight` is I64 [2]"), "{error}");
+        assert!(error.to_string().contains("`weight` is i64 [2]"), "{error}");
     }
 
     #[test]

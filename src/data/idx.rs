@@ -3,7 +3,8 @@
 //!
 //! It stands at the very start of the flow: [`mnist`](super::mnist) reads digits through it, and a user's
 //! own IDX files take the same way. The header is never believed before the bytes are there: memory grows with what the
-//! file really holds, not with what it declares, and a compressed file is expanded no further than it declares.
+//! file really holds, at most twice that while it grows, not with what it declares. A compressed file is expanded no further
+//! than it declares, and to at most 64 times its own length or 64 MiB, whichever is more.
 //!
 //! ```
 //! use std::path::Path;
@@ -31,33 +32,41 @@ pub struct IdxArray {
     pub values: Vec<u8>,
 }
 
+/// MNIST expands five times. Labels in order of their classes expand a thousand times, but they are small.
+const MOST_EXPANSION: u64 = 64;
+const ALWAYS_EXPANDED: u64 = 64 << 20;
 const EXPECTED_MAGIC: &str = "an IDX file of unsigned bytes (00 00 08 and the rank), plain or gzip";
 
 /// Reads an IDX file of unsigned bytes, plain or gzip.
 pub fn read(path: impl AsRef<Path>) -> Result<IdxArray> {
     let path = path.as_ref();
+    let found = std::fs::metadata(path).map_err(|e| Error::io(path, "open", e))?;
+    if !found.is_file() {
+        return Err(Error::format(path, "not a regular file", "an IDX file"));
+    }
     let file = File::open(path).map_err(|e| Error::io(path, "open", e))?;
-    parse_stream(path, BufReader::with_capacity(1 << 16, file))
+    parse_stream(path, BufReader::with_capacity(1 << 16, file), found.len())
 }
 
 /// Parses the bytes of an IDX file, plain or gzip; `name` is what errors call it.
 pub fn parse(name: &Path, bytes: &[u8]) -> Result<IdxArray> {
-    parse_stream(name, bytes)
+    parse_stream(name, bytes, bytes.len() as u64)
 }
 
-fn parse_stream(name: &Path, mut bytes: impl BufRead) -> Result<IdxArray> {
+fn parse_stream(name: &Path, mut bytes: impl BufRead, length: u64) -> Result<IdxArray> {
     // No valid plain file starts with 1f, so one byte would do; both are asked for so that the message for a
     // wrong magic number is the one about IDX.
     let start = bytes.fill_buf().map_err(|e| Error::io(name, "read", e))?;
     if start.starts_with(&[0x1f, 0x8b]) {
         let reader = MultiGzDecoder::new(bytes);
-        Parser { name, reader }.array(true)
+        let most = length.saturating_mul(MOST_EXPANSION).max(ALWAYS_EXPANDED);
+        Parser { name, reader }.array(Some(most))
     } else {
         Parser {
             name,
             reader: bytes,
         }
-        .array(false)
+        .array(None)
     }
 }
 
@@ -67,7 +76,9 @@ struct Parser<'a, R> {
 }
 
 impl<R: Read> Parser<'_, R> {
-    fn array(&mut self, gzip: bool) -> Result<IdxArray> {
+    /// `most` is how many values a compressed file may expand to.
+    fn array(&mut self, most: Option<u64>) -> Result<IdxArray> {
+        let gzip = most.is_some();
         let magic = self.take(4, gzip)?;
         match magic[..] {
             [0, 0, 0x08, 0] => {
@@ -131,6 +142,13 @@ impl<R: Read> Parser<'_, R> {
                     "a number of values that fits in memory",
                 )
             })?;
+        if let Some(most) = most.filter(|&most| size > most) {
+            return Err(Error::format(
+                self.name,
+                format!("a compressed array of shape {shape:?}, {size} bytes"),
+                format!("at most {most}, or a file that is not compressed"),
+            ));
+        }
         // The byte beyond the declared size tells trailing bytes from the end, and at the end makes gzip check its
         // checksum.
         let values = self.take(size + 1, gzip)?;
@@ -243,7 +261,7 @@ mod tests {
         let mut lie = vec![0, 0, 8, 2, 0x7f, 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff];
         lie.extend([1, 2, 3]);
         assert!(message(&lie).contains("truncated: 3 bytes of values"));
-        assert!(message(&gzip(&lie)).contains("truncated: 3 bytes of values"));
+        assert!(message(&gzip(&lie)).contains("not compressed"));
         let mut overflow = vec![0, 0, 8, 3];
         overflow.extend([0xff; 12]);
         assert!(message(&overflow).contains("overflows"));
@@ -268,12 +286,22 @@ mod tests {
         };
         assert!(
             parser
-                .array(true)
+                .array(Some(1 << 20))
                 .unwrap_err()
                 .to_string()
                 .contains("trailing")
         );
         assert_eq!(parser.reader.1, 8 + 5);
+    }
+
+    #[test]
+    fn a_bomb_that_declares_its_size_is_not_expanded() {
+        let mut bomb = vec![0, 0, 8, 1, 4, 0, 0, 1];
+        bomb.resize(8 + (ALWAYS_EXPANDED as usize + 1), 0);
+        let small = gzip(&bomb);
+        assert!((small.len() as u64) < ALWAYS_EXPANDED / MOST_EXPANSION);
+        assert!(message(&small).contains("at most 67108864, or a file that is not compressed"));
+        assert!(parse(Path::new("x"), &bomb).is_ok());
     }
 
     #[test]

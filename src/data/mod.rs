@@ -5,7 +5,8 @@
 //! forgotten, and [`classes`] what classes are called.
 //! Out: [`output`] writes files that appear whole or not at all. [`digest`] tells files and rows apart.
 //! Every reader takes its input for hostile: a bad file is a typed error that names it, never a panic and never an
-//! allocation that the file does not back with bytes.
+//! allocation that the file does not back with bytes. Each says in its docs how much memory a file can make it take, and
+//! `tests/suite/cli/hostile.rs` holds the program to it under a limit of the system.
 //!
 //! ```
 //! use muso::data::{Digits, Forget, Labelled, TestRows};
@@ -30,8 +31,12 @@ pub mod images;
 #[cfg(feature = "datasets")]
 pub mod mnist;
 pub mod output;
+#[cfg(feature = "nn")]
+mod pytorch;
 pub mod rows;
 pub mod tensors;
+#[cfg(feature = "datasets")]
+pub(crate) mod whole;
 
 #[cfg(feature = "nn")]
 pub use checkpoint::{read_checkpoint, read_state, write_state};
@@ -48,6 +53,12 @@ pub use tensors::{
     Head, LabelReader, MatrixReader, OutTensor, RowBuffer, RowsWriter, TensorFile, rounded,
     to_safetensors, to_safetensors_with,
 };
+
+#[cfg(feature = "datasets")]
+pub(crate) const MIB: u64 = 1 << 20;
+/// Longest configuration: a file, or the text of one beside the arrays of a checkpoint.
+#[cfg(feature = "nn")]
+pub(crate) const LONGEST_CONFIG: u64 = MIB;
 
 /// Text from a file as a short printable piece of an error message, which is to stay one line.
 pub(crate) fn shown(text: &str, longest: usize) -> String {

@@ -27,6 +27,8 @@ use crate::scheduler::Scheduler;
 
 /// Feature bytes of a batch.
 const BATCH_BYTES: usize = 8 << 20;
+/// Bytes of what is computed of a batch, in f64.
+const RESULT_BYTES: usize = 64 << 20;
 
 /// The lane that reads files ahead, in traces.
 pub const READ_LANE: &str = "read";
@@ -515,7 +517,10 @@ impl<'a> RowSource<'a> {
             Store::Memory { rows, .. } => rows.cols(),
             Store::Files(files) => files.features.cols(),
         };
-        (BATCH_BYTES / (cols * self.dtype().size()).max(1)).clamp(1, 1 << 16)
+        // What is computed of a batch has a column for each class.
+        let of_features = BATCH_BYTES / (cols * self.dtype().size()).max(1);
+        let of_classes = RESULT_BYTES / (self.classes * size_of::<f64>()).max(1);
+        of_features.min(of_classes).clamp(1, 1 << 16)
     }
 
     /// Returns the rows of a batch to forget, counted within it.

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::network::Session;
 use super::optimizer::Optimizer;
 use super::schedule::Recipe;
+use crate::data::whole::parse_toml;
 use crate::error::{Error, Result};
 use crate::features::host;
 
@@ -83,8 +84,7 @@ impl Session<Network> {
         let text = texts
             .get(KEY)
             .ok_or_else(|| damaged(format!("no `{KEY}` among its metadata")))?;
-        let place: Place =
-            toml::from_str(text).map_err(|e| damaged(format!("`{KEY}`: {}", e.message())))?;
+        let place: Place = parse_toml(text).map_err(|said| damaged(format!("`{KEY}`: {said}")))?;
         let seed = u64::from_str_radix(&place.seed, 16)
             .map_err(|e| damaged(format!("`{KEY}`: seed {}: {e}", place.seed)))?;
         place.recipe.check()?;

@@ -5,6 +5,9 @@
 mod cli;
 mod core;
 mod engine;
+mod forge;
+#[cfg(feature = "nn")]
+mod fuzz;
 mod gpu;
 mod images;
 #[cfg(feature = "nn")]

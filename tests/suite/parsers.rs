@@ -4,7 +4,6 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use flate2::{Compression, write::GzEncoder};
 use half::{bf16, f16};
 use muso::Error;
 use muso::data::forget::parse_ids;
@@ -15,6 +14,8 @@ use muso::engine::{Dtype, Matrix, Sums, SumsSpec};
 use muso::gram::shard::{Part, Shard, merge, nothing};
 use proptest::prelude::*;
 use tempfile::TempDir;
+
+use crate::forge::{gzip, safetensors as with_header};
 
 /// A directory with one file in it.
 struct Scratch {
@@ -85,12 +86,6 @@ fn read_everything(file: &TensorFile) -> muso::Result<()> {
     Ok(())
 }
 
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    encoder.write_all(bytes).expect("memory");
-    encoder.finish().expect("memory")
-}
-
 fn idx_bytes(shape: &[usize], values: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0, 0, 8, shape.len() as u8];
     for &extent in shape {
@@ -131,15 +126,7 @@ pub(crate) fn npy_bytes(
     bytes
 }
 
-/// A safetensors file of this header and this many bytes of zeros.
-fn with_header(header: &str, data: usize) -> Vec<u8> {
-    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
-    bytes.extend(header.bytes());
-    bytes.resize(bytes.len() + data, 0);
-    bytes
-}
-
-fn feature_file(rows: usize, cols: usize, dtype: Dtype) -> (Matrix, Vec<i64>, Vec<u8>) {
+pub(crate) fn feature_file(rows: usize, cols: usize, dtype: Dtype) -> (Matrix, Vec<i64>, Vec<u8>) {
     // Small integers, which every precision holds.
     let features = Matrix::from_fn(rows, cols, |i, j| ((i * 31 + j * 7) % 200) as f64 - 100.0);
     let labels: Vec<i64> = (0..rows as i64).map(|i| i % 10).collect();
@@ -158,7 +145,7 @@ fn feature_file(rows: usize, cols: usize, dtype: Dtype) -> (Matrix, Vec<i64>, Ve
 }
 
 /// Sums over `rows` rows from `first` on, the last of them forgotten.
-fn shard(first: u64, rows: u64, order: usize, targets: usize) -> Shard {
+pub(crate) fn shard(first: u64, rows: u64, order: usize, targets: usize) -> Shard {
     let bias = order > 1;
     let spec = SumsSpec {
         features: order - usize::from(bias),

@@ -1,7 +1,8 @@
 //! Lists of row numbers: their text, and what can be wrong with them.
 //!
 //! Row numbers count from 0 and are separated by white space or commas; `#` starts a comment that runs to the end of
-//! its line.
+//! its line. A list is read piece by piece, from a file or a pipe, and takes 16 bytes for each number, up to three times
+//! that while it grows; it has at most 16 777 216 of them.
 //!
 //! ```
 //! use std::path::Path;
@@ -13,11 +14,16 @@
 //! # Ok::<(), muso::Error>(())
 //! ```
 
+use std::fs::File;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use crate::data::shown;
 use crate::{Error, Result};
 
+/// Digits that a number may have, zeros before it included.
+const LONGEST_NUMBER: usize = 64;
+const MOST_IDS: usize = 1 << 24;
 const ROW_NUMBERS: &str = "row numbers counted from 0, separated by white space or commas";
 
 /// The numbers of rows to forget, and the file that lists them if there is one.
@@ -50,15 +56,10 @@ impl RowList {
     /// # Errors
     /// If the file cannot be read, or as [`parse_ids`].
     pub fn read(path: &Path) -> Result<Self> {
-        let bytes = std::fs::read(path).map_err(|e| Error::io(path, "read", e))?;
-        let text = std::str::from_utf8(&bytes).map_err(|e| {
-            let before = &bytes[..e.valid_up_to()];
-            let line = 1 + before.iter().filter(|&&b| b == b'\n').count();
-            Error::format(path, format!("line {line} is not UTF-8 text"), ROW_NUMBERS)
-        })?;
+        let file = File::open(path).map_err(|e| Error::io(path, "read", e))?;
         Ok(Self {
             source: Some(path.to_owned()),
-            ids: parse_ids(path, text)?,
+            ids: parse(path, file)?,
         })
     }
 
@@ -120,23 +121,108 @@ impl RowList {
 /// # Errors
 /// If there is no number, if something is not a number, or if a row is listed twice.
 pub fn parse_ids(name: &Path, text: &str) -> Result<Vec<u64>> {
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut found: Vec<(u64, usize)> = Vec::new();
-    for (index, line) in text.split('\n').enumerate() {
-        let line_number = index + 1;
-        let listed = line.split('#').next().unwrap_or("");
-        let separator = |c: char| c.is_whitespace() || c == ',';
-        for token in listed.split(separator).filter(|token| !token.is_empty()) {
-            let id = number(token).map_err(|why| {
-                Error::format(
-                    name,
-                    format!("line {line_number}: `{}` {why}", shown(token, 40)),
-                    ROW_NUMBERS,
-                )
-            })?;
-            found.push((id, line_number));
+    parse(name, text.as_bytes())
+}
+
+/// The numbers of a list that is being read, with their lines.
+struct Listing<'a> {
+    name: &'a Path,
+    found: Vec<(u64, usize)>,
+    line: usize,
+    in_comment: bool,
+    /// The number that is being read.
+    token: String,
+}
+
+impl Listing<'_> {
+    fn text(&mut self, text: &str) -> Result<()> {
+        for c in text.chars() {
+            if self.in_comment {
+                self.in_comment = c != '\n';
+            } else if c.is_whitespace() || matches!(c, ',' | '#') {
+                self.end_of_token()?;
+                self.in_comment = c == '#';
+            } else {
+                self.token.push(c);
+                if self.token.len() > LONGEST_NUMBER {
+                    self.end_of_token()?;
+                }
+            }
+            self.line += usize::from(c == '\n');
         }
+        Ok(())
     }
+
+    fn end_of_token(&mut self) -> Result<()> {
+        if self.token.is_empty() {
+            return Ok(());
+        }
+        let fault = |why: &str| {
+            let token = shown(&self.token, 40);
+            let problem = format!("line {}: `{token}` {why}", self.line);
+            Error::format(self.name, problem, ROW_NUMBERS)
+        };
+        let id = number(&self.token).map_err(fault)?;
+        if self.token.len() > LONGEST_NUMBER {
+            return Err(fault("goes on"));
+        }
+        if self.found.len() == MOST_IDS {
+            let problem = format!("more than {MOST_IDS} row numbers");
+            return Err(Error::format(
+                self.name,
+                problem,
+                format!("at most {MOST_IDS}"),
+            ));
+        }
+        self.found.push((id, self.line));
+        self.token.clear();
+        Ok(())
+    }
+}
+
+fn parse(name: &Path, mut text: impl Read) -> Result<Vec<u64>> {
+    let mut listing = Listing {
+        name,
+        found: Vec::new(),
+        line: 1,
+        in_comment: false,
+        token: String::new(),
+    };
+    let mut piece = vec![0; 1 << 16];
+    // Bytes at the front that are the beginning of a character.
+    let mut kept = 0;
+    let mut is_start = true;
+    loop {
+        let read = match text.read(&mut piece[kept..]) {
+            Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+            read => read.map_err(|e| Error::io(name, "read", e))?,
+        };
+        let bytes = &piece[..kept + read];
+        let (good, broken) = match std::str::from_utf8(bytes) {
+            Ok(good) => (good, false),
+            Err(e) => {
+                let good = std::str::from_utf8(&bytes[..e.valid_up_to()]).unwrap_or_default();
+                (good, e.error_len().is_some() || read == 0)
+            }
+        };
+        let rest = good.len()..bytes.len();
+        if !good.is_empty() {
+            let marked = good.strip_prefix('\u{feff}').filter(|_| is_start);
+            listing.text(marked.unwrap_or(good))?;
+            is_start = false;
+        }
+        if broken {
+            let problem = format!("line {} is not UTF-8 text", listing.line);
+            return Err(Error::format(name, problem, ROW_NUMBERS));
+        }
+        if read == 0 {
+            break;
+        }
+        kept = rest.len();
+        piece.copy_within(rest, 0);
+    }
+    listing.end_of_token()?;
+    let mut found = listing.found;
     if found.is_empty() {
         return Err(empty(name.display().to_string()));
     }
@@ -221,9 +307,42 @@ mod tests {
                 "{message}"
             );
         }
+        for digits in ["9", "0"] {
+            let long = ids(&digits.repeat(100_000)).unwrap_err().to_string();
+            assert!(long.len() < 200 && long.contains("line 1"), "{long}");
+        }
         let long = ids(&"y".repeat(1000)).unwrap_err().to_string();
         assert!(long.len() < 200, "{long}");
         assert!(!ids("\u{1b}[2J").unwrap_err().to_string().contains('\u{1b}'));
+    }
+
+    /// Characters, numbers and the mark at the start may be cut anywhere when a list comes piece by piece.
+    #[test]
+    fn pieces_do_not_matter() {
+        struct Dribble<'a>(&'a [u8]);
+        impl Read for Dribble<'_> {
+            fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+                let count = self.0.len().min(1);
+                buffer[..count].copy_from_slice(&self.0[..count]);
+                self.0 = &self.0[count..];
+                Ok(count)
+            }
+        }
+        for text in [
+            "\u{feff}12,7\u{3000}3 # ä\n45",
+            "1\n\u{feff}2",
+            "1 \u{3000}x",
+            "1\n1",
+        ] {
+            let whole = ids(text).map_err(|e| e.to_string());
+            let pieces = parse(Path::new("ids.txt"), Dribble(text.as_bytes()));
+            assert_eq!(pieces.map_err(|e| e.to_string()), whole, "{text:?}");
+        }
+        for (bytes, line) in [(&b"1\n2\xe3\x80"[..], 2), (b"\xff", 1), (b"1\n2\n\xe3x", 3)] {
+            let said = parse(Path::new("ids.txt"), Dribble(bytes)).unwrap_err();
+            let wanted = format!("line {line} is not UTF-8");
+            assert!(said.to_string().contains(&wanted), "{said}");
+        }
     }
 
     #[test]

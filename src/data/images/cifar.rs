@@ -3,20 +3,24 @@
 //! A binary record is the label (CIFAR-10) or the coarse and the fine label (CIFAR-100), one byte each, and 3072 bytes:
 //! the red, green and blue plane of 32×32. A PNG batch is 1024 pixels wide; each of its rows is one image, pixel after
 //! pixel, and its labels are in a JSON list of all training or test rows.
+//!
+//! Reading takes twice the bytes of the binary files and of the pixels of PNG batches, of which one has at most 192 MiB,
+//! and twelve times those of the JSON lists, which have at most 8 MiB.
 
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
 use super::files::{
-    check_folder, class_names, entries, label_fault, name_of, read_bytes, unpacked,
+    LONGEST_LIST, check_folder, class_names, entries, label_fault, name_of, read_bytes, unpacked,
 };
 use super::set::ImageSet;
 use super::{decode, names};
-use crate::data::ClassNames;
-use crate::data::shown;
+use crate::data::{ClassNames, MIB, shown};
 use crate::{Error, Result};
 
+/// Longest binary file; that of CIFAR-100 has 154 MB.
+const LONGEST_PART: u64 = 1024 * MIB;
 const SHAPE: [usize; 3] = [3, 32, 32];
 const PLANE: usize = 32 * 32;
 const IMAGE: usize = 3 * PLANE;
@@ -101,7 +105,7 @@ fn binary10(paths: &[PathBuf], classes: &ClassNames) -> Result<(ImageSet, ImageS
     let part = |paths: &[PathBuf]| {
         let mut rows = Rows::new();
         for path in paths {
-            records(path, &read_bytes(path)?, LABEL, &mut rows)?;
+            records(path, &read_bytes(path, LONGEST_PART)?, LABEL, &mut rows)?;
         }
         let [labels] = rows.labels;
         ImageSet::new(SHAPE, rows.pixels, labels, classes.clone())
@@ -114,7 +118,7 @@ fn png10(root: &Path, paths: &[PathBuf], classes: &ClassNames) -> Result<(ImageS
     let labels = |name: &str| -> Result<(PathBuf, Vec<i64>)> {
         // The published package spells it so.
         let path = root.join(format!("{name}_lables.json"));
-        let labels = json_labels(&path, &read_bytes(&path)?)?;
+        let labels = json_labels(&path, &read_bytes(&path, LONGEST_LIST)?)?;
         Ok((path, labels))
     };
     let (train_labels, test_labels) = (labels("train")?, labels("test")?);
@@ -180,7 +184,8 @@ pub(super) fn open100(root: &Path, coarse: bool) -> Result<(ImageSet, ImageSet)>
     let part = |stem: &str| {
         let path = one_file(root, stem)?;
         let mut rows = Rows::new();
-        records(&path, &read_bytes(&path)?, COARSE_AND_FINE, &mut rows)?;
+        let bytes = read_bytes(&path, LONGEST_PART)?;
+        records(&path, &bytes, COARSE_AND_FINE, &mut rows)?;
         let [coarse_labels, fine_labels] = rows.labels;
         if coarse {
             ImageSet::new(SHAPE, rows.pixels, coarse_labels, coarse_names.clone())?

@@ -1,15 +1,17 @@
 //! One JPEG or PNG file as RGB bytes.
 //!
-//! The format is told by content. The size in the header is checked before anything is allocated for the pixels.
+//! The format is told by content. The size in the header is checked before anything is allocated for the pixels. One image
+//! takes its file twice (at most 256 MiB each) and its pixels, at most 192 MiB as they are decoded, up to four times: the
+//! coefficients of a progressive JPEG are two bytes each, and what is not RGB is converted.
 
-use std::fs;
 use std::io::Cursor;
 use std::path::Path;
 
 use image::imageops::FilterType;
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 
-use crate::data::shown;
+use super::files::{LONGEST_IMAGE, read_bytes};
+use crate::data::{MIB, shown};
 use crate::{Error, Result};
 
 /// Handling of an image whose size is not the set's.
@@ -21,10 +23,11 @@ pub(super) enum Fit {
     Cover,
 }
 
-/// Beyond this a photograph is scaled down before anyone trains on it; a header that says more is taken for a lie.
-const LONGEST_SIDE: u32 = 16_384;
-/// Memory that a decoder may allocate besides the file.
-const MOST_MEMORY: u64 = 1 << 30;
+/// Beyond this a photograph is scaled down before anyone trains on it; a header that says more is taken for a lie. A batch
+/// of CIFAR-10 has a row for each image.
+const LONGEST_SIDE: u32 = 65_536;
+/// Memory that the pixels of an image may take, and what its decoder may allocate besides: RGB of 67 million pixels.
+const MOST_MEMORY: u64 = 192 * MIB;
 /// Deflate expands at most 1032 times. A JPEG has at least one bit for each 8×8 block of each component, which is
 /// some 1400 times at the coarsest sampling. A header that asks for more than this is not backed by its file.
 const MOST_EXPANSION: u64 = 4096;
@@ -37,8 +40,8 @@ pub(super) fn rgb_planes(
     fit: Fit,
     planes: &mut [u8],
 ) -> Result<()> {
-    let bytes = fs::read(path).map_err(|e| Error::io(path, "read", e))?;
-    let decoder = decoder(path, &bytes)?;
+    let bytes = read_bytes(path, LONGEST_IMAGE)?;
+    let decoder = open(path, &bytes)?;
     let found = sides(&decoder);
     let same = found == (height, width);
     if !same && fit == Fit::Exact {
@@ -56,18 +59,18 @@ pub(super) fn rgb_planes(
 
 /// Height and width of an image from its header.
 pub(super) fn dimensions(path: &Path) -> Result<(usize, usize)> {
-    let bytes = fs::read(path).map_err(|e| Error::io(path, "read", e))?;
-    Ok(sides(&decoder(path, &bytes)?))
+    let bytes = read_bytes(path, LONGEST_IMAGE)?;
+    Ok(sides(&open(path, &bytes)?))
 }
 
 /// A PNG of 8-bit RGB as its bytes: height, width and the pixels, row by row, R G B of a pixel together.
 pub(super) fn rgb_png(path: &Path) -> Result<(usize, usize, Vec<u8>)> {
     const EXPECTED: &str = "a PNG of 8-bit RGB";
-    let bytes = fs::read(path).map_err(|e| Error::io(path, "read", e))?;
+    let bytes = read_bytes(path, LONGEST_IMAGE)?;
     if image::guess_format(&bytes).ok() != Some(ImageFormat::Png) {
         return Err(Error::format(path, "this is not a PNG", EXPECTED));
     }
-    let decoder = open(path, &bytes, Limits::no_limits())?;
+    let decoder = open(path, &bytes)?;
     if decoder.color_type() != image::ColorType::Rgb8 {
         let problem = format!("the pixels are {:?}", decoder.color_type());
         return Err(Error::format(path, problem, EXPECTED));
@@ -99,15 +102,9 @@ pub(super) fn wrong_size(path: &Path, found: (usize, usize), wanted: (usize, usi
     )
 }
 
-fn decoder<'a>(path: &Path, bytes: &'a [u8]) -> Result<impl ImageDecoder + 'a> {
+fn open<'a>(path: &Path, bytes: &'a [u8]) -> Result<impl ImageDecoder + 'a> {
     let mut limits = Limits::no_limits();
-    limits.max_image_width = Some(LONGEST_SIDE);
-    limits.max_image_height = Some(LONGEST_SIDE);
     limits.max_alloc = Some(MOST_MEMORY);
-    open(path, bytes, limits)
-}
-
-fn open<'a>(path: &Path, bytes: &'a [u8], limits: Limits) -> Result<impl ImageDecoder + 'a> {
     let format = image::guess_format(bytes).ok();
     let format = match format {
         Some(format @ (ImageFormat::Png | ImageFormat::Jpeg)) => format,
@@ -128,6 +125,16 @@ fn open<'a>(path: &Path, bytes: &'a [u8], limits: Limits) -> Result<impl ImageDe
     reader.limits(limits);
     let decoder = reader.into_decoder().map_err(|e| corrupt(path, &e))?;
     let (width, height) = decoder.dimensions();
+    if width.max(height) > LONGEST_SIDE || decoder.total_bytes() > MOST_MEMORY {
+        return Err(Error::format(
+            path,
+            format!("the header declares {height}×{width} pixels"),
+            format!(
+                "sides of at most {LONGEST_SIDE} and {} MiB of pixels",
+                MOST_MEMORY / MIB
+            ),
+        ));
+    }
     if decoder.total_bytes() / MOST_EXPANSION > bytes.len() as u64 || width == 0 || height == 0 {
         return Err(Error::format(
             path,

@@ -3,24 +3,31 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::data::ClassNames;
+use crate::data::{ClassNames, MIB, whole};
 use crate::{Error, Result};
 
-/// The bytes of a regular file. Anything else under its name could go on for ever.
-pub(super) fn read_bytes(path: &Path) -> Result<Vec<u8>> {
+/// Longest image and longest batch of images.
+pub(super) const LONGEST_IMAGE: u64 = 256 * MIB;
+/// Longest list of labels, classes or names.
+pub(super) const LONGEST_LIST: u64 = 8 * MIB;
+
+/// The bytes of a regular file of at most `most`. Anything else under its name could keep us waiting for ever.
+pub(super) fn read_bytes(path: &Path, most: u64) -> Result<Vec<u8>> {
+    check_file(path)?;
+    whole::read_bytes(path, most)
+}
+
+pub(super) fn read_text(path: &Path) -> Result<String> {
+    check_file(path)?;
+    whole::read_text(path, LONGEST_LIST)
+}
+
+fn check_file(path: &Path) -> Result<()> {
     let found = fs::metadata(path).map_err(|e| Error::io(path, "open", e))?;
     if !found.is_file() {
         return Err(Error::format(path, "this is not a regular file", "a file"));
     }
-    fs::read(path).map_err(|e| Error::io(path, "read", e))
-}
-
-pub(super) fn read_text(path: &Path) -> Result<String> {
-    String::from_utf8(read_bytes(path)?).map_err(|e| {
-        let bytes = &e.as_bytes()[..e.utf8_error().valid_up_to()];
-        let line = 1 + bytes.iter().filter(|&&b| b == b'\n').count();
-        Error::format(path, format!("line {line} is not UTF-8 text"), "UTF-8 text")
-    })
+    Ok(())
 }
 
 /// The lines of a text that are not blank, numbered from 1.

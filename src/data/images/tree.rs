@@ -1,4 +1,6 @@
 //! Folders of JPEG and PNG files: Tiny ImageNet, and a folder for each class.
+//!
+//! Lists of classes, words and annotations have at most 8 MiB each and take at most 32 times their bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -55,7 +57,7 @@ pub(super) fn tiny_imagenet(root: &Path, side: Option<usize>) -> Result<(ImageSe
             "one WordNet number on each line",
         ));
     }
-    let mut words = words(&root.join("words.txt"))?;
+    let mut words = words(&root.join("words.txt"), &ids)?;
     let classes = ClassNames::with_aliases(
         ids.iter()
             .map(|&id| (id.to_owned(), words.remove(id).unwrap_or_default())),
@@ -81,13 +83,15 @@ pub(super) fn tiny_imagenet(root: &Path, side: Option<usize>) -> Result<(ImageSe
     Ok((set(train)?, set(test)?))
 }
 
-/// The words of each WordNet number, when there is a file of them: `number TAB word, word`.
-fn words(path: &Path) -> Result<BTreeMap<String, Vec<String>>> {
+/// The words of these WordNet numbers, when there is a file of them: `number TAB word, word`.
+fn words(path: &Path, ids: &BTreeSet<&str>) -> Result<BTreeMap<String, Vec<String>>> {
     if !path.exists() {
         return Ok(BTreeMap::new());
     }
     let text = read_text(path)?;
     lines(&text)
+        // A line without a tab is a fault, whosever it is.
+        .filter(|(_, line)| line.split_once('\t').is_none_or(|(id, _)| ids.contains(id)))
         .map(|(number, line)| {
             let (id, words) = line.split_once('\t').ok_or_else(|| {
                 Error::format(
@@ -96,7 +100,8 @@ fn words(path: &Path) -> Result<BTreeMap<String, Vec<String>>> {
                     "a WordNet number, a tab and words",
                 )
             })?;
-            let words = words.split(',').map(|word| word.trim().to_owned());
+            let words = words.split(',').map(str::trim);
+            let words = words.filter(|word| !word.is_empty()).map(str::to_owned);
             Ok((id.to_owned(), words.collect()))
         })
         .collect()

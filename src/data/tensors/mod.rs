@@ -50,14 +50,14 @@ use half::{bf16, f16};
 pub use self::head::Head;
 pub use self::safetensors::{OutTensor, RowsWriter, rounded, to_safetensors, to_safetensors_with};
 
-use self::source::Source;
+pub(super) use self::source::Source;
 use super::{Digest, shown};
 use crate::engine::{Dtype, Matrix, Rows};
 use crate::{Error, Result};
 
 /// Element types, as far as they are told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Element {
+pub(super) enum Element {
     F16,
     Bf16,
     F32,
@@ -70,7 +70,7 @@ enum Element {
 }
 
 impl Element {
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::F16 => "f16",
             Self::Bf16 => "bf16",
@@ -83,7 +83,7 @@ impl Element {
         }
     }
 
-    fn float(self) -> Option<Dtype> {
+    pub(super) fn float(self) -> Option<Dtype> {
         match self {
             Self::F16 => Some(Dtype::F16),
             Self::Bf16 => Some(Dtype::Bf16),
@@ -120,6 +120,19 @@ fn product(shape: &[u64]) -> Option<u64> {
     shape
         .iter()
         .try_fold(1_u64, |count, &extent| count.checked_mul(extent))
+}
+
+/// Appends the values that a piece of a file holds.
+pub(super) fn append_f32(dtype: Dtype, bytes: &[u8], values: &mut Vec<f32>) {
+    fn each<const SIZE: usize>(bytes: &[u8]) -> impl Iterator<Item = [u8; SIZE]> {
+        bytes.as_chunks::<SIZE>().0.iter().copied()
+    }
+    match dtype {
+        Dtype::F16 => values.extend(each(bytes).map(|b| f16::from_le_bytes(b).to_f32())),
+        Dtype::Bf16 => values.extend(each(bytes).map(|b| bf16::from_le_bytes(b).to_f32())),
+        Dtype::F32 => values.extend(each(bytes).map(f32::from_le_bytes)),
+        Dtype::F64 => values.extend(each(bytes).map(|b| f64::from_le_bytes(b) as f32)),
+    }
 }
 
 fn shape_text(shape: &[u64]) -> String {
@@ -181,11 +194,11 @@ impl TensorFile {
         &self.metadata
     }
 
-    /// Returns the shape of a tensor of floats with any number of axes, and its values as one row.
+    /// Returns the shape of a tensor of floats with any number of axes, and its values in f32, whether finite or not.
     ///
     /// # Errors
     /// If it is missing or has another element type.
-    pub fn array(&self, name: &str) -> Result<(Vec<usize>, Vec<f64>)> {
+    pub fn array(&self, name: &str) -> Result<(Vec<usize>, Vec<f32>)> {
         let entry = self.entry(name)?;
         let count = product(&entry.shape).unwrap_or(u64::MAX);
         let shape: Option<Vec<usize>> = entry
@@ -196,11 +209,12 @@ impl TensorFile {
         let (Some(dtype), Some(shape)) = (entry.element.float(), shape) else {
             return Err(self.mismatch(entry, "a tensor of f16, bf16, f32 or f64"));
         };
-        if count == 0 {
-            return Ok((shape, Vec::new()));
-        }
-        let values = self.reader(entry, 1, count, dtype)?.to_matrix()?;
-        Ok((shape, values.as_slice().to_vec()))
+        // Its bytes are in the file, so that their number fits.
+        let mut values = Vec::with_capacity(count as usize);
+        let bytes = count * dtype.size() as u64;
+        let append = |piece: &[u8]| append_f32(dtype, piece, &mut values);
+        self.source.pieces(entry.begin, bytes, append)?;
+        Ok((shape, values))
     }
 
     /// Returns whether there is a tensor of exactly this name; never for `.npy`.

@@ -1,5 +1,7 @@
 //! NumPy's `.npy` format, versions 1 to 3: a header that is a Python dictionary, and one array.
 //!
+//! A header has at most 1 MiB and takes at most eight times its bytes.
+//!
 //! [`TensorFile`](super::TensorFile) comes here when a file begins with NumPy's magic number. Only what the rest of
 //! the program can use is accepted: little-endian, C order.
 //!

@@ -1,7 +1,8 @@
 //! The safetensors format: eight bytes of header length, a JSON header, and the values of all tensors end to end.
 //!
 //! Reading: [`TensorFile`](super::TensorFile) passes the header here, and nothing but the header, so that opening a
-//! file of any size costs the same. Every offset is checked against the file before a reader is made from it.
+//! file of any size costs the same: at most eight times the bytes of its header, which is no longer than the file or than
+//! 100 MB. Every offset is checked against the file before a reader is made from it.
 //! Writing: [`to_safetensors`] turns results into the bytes of a file; equal input gives equal bytes.
 //!
 //! ```
@@ -20,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 use half::{bf16, f16};
 use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::de::{self, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::source::Source;
 use super::{Element, Entry, shown};
@@ -29,6 +30,8 @@ use crate::{Error, Result};
 
 /// The format's own limit.
 const LONGEST_HEADER: u64 = 100_000_000;
+/// Axes that a tensor can have; NumPy's limit.
+const MOST_AXES: usize = 64;
 const LENGTH_BYTES: u64 = 8;
 const METADATA: &str = "__metadata__";
 
@@ -147,7 +150,7 @@ fn layout(
                 "a dtype of the safetensors format".to_owned(),
             ));
         };
-        let size = super::product(&tensor.shape)
+        let size = super::product(&tensor.shape.0)
             .and_then(|count| count.checked_mul(bits))
             .filter(|bits| bits % 8 == 0)
             .map(|bits| bits / 8);
@@ -156,7 +159,7 @@ fn layout(
                 format!(
                     "of {} {} has {} bytes",
                     element.name(),
-                    super::shape_text(&tensor.shape),
+                    super::shape_text(&tensor.shape.0),
                     end - begin
                 ),
                 match size {
@@ -168,7 +171,7 @@ fn layout(
         entries.push(Entry {
             name,
             element,
-            shape: tensor.shape,
+            shape: tensor.shape.0,
             begin,
         });
     }
@@ -205,8 +208,114 @@ fn other_format(start: &[u8; 8]) -> Option<&'static str> {
 #[derive(Deserialize)]
 struct Described {
     dtype: String,
-    shape: Vec<u64>,
+    shape: Extents,
     data_offsets: (u64, u64),
+}
+
+/// A shape, of which no more is kept than a tensor can have.
+struct Extents(Vec<u64>);
+
+impl<'de> Deserialize<'de> for Extents {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Axes;
+        impl<'de> Visitor<'de> for Axes {
+            type Value = Extents;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "at most {MOST_AXES} extents")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Extents, A::Error> {
+                let mut extents = Vec::new();
+                while let Some(extent) = list.next_element()? {
+                    if extents.len() == MOST_AXES {
+                        return Err(de::Error::invalid_length(MOST_AXES + 1, &self));
+                    }
+                    extents.push(extent);
+                }
+                Ok(Extents(extents))
+            }
+        }
+        deserializer.deserialize_seq(Axes)
+    }
+}
+
+/// The texts among some values. The format allows no others, but a file with more is no worse for its tensors.
+struct Texts(Metadata);
+
+impl<'de> Deserialize<'de> for Texts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Values;
+        impl<'de> Visitor<'de> for Values {
+            type Value = Texts;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map of texts")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Texts, A::Error> {
+                let mut texts = Metadata::new();
+                while let Some(name) = map.next_key::<String>()? {
+                    if let Text(Some(text)) = map.next_value()? {
+                        texts.insert(name, text);
+                    }
+                }
+                Ok(Texts(texts))
+            }
+        }
+        deserializer.deserialize_map(Values)
+    }
+}
+
+/// A text, or `None` where something else is, of which nothing is kept.
+struct Text(Option<String>);
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Anything;
+        impl<'de> Visitor<'de> for Anything {
+            type Value = Text;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a value")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Text, E> {
+                Ok(Text(Some(text.to_owned())))
+            }
+
+            fn visit_bool<E>(self, _: bool) -> Result<Text, E> {
+                Ok(Text(None))
+            }
+
+            fn visit_i64<E>(self, _: i64) -> Result<Text, E> {
+                Ok(Text(None))
+            }
+
+            fn visit_u64<E>(self, _: u64) -> Result<Text, E> {
+                Ok(Text(None))
+            }
+
+            fn visit_f64<E>(self, _: f64) -> Result<Text, E> {
+                Ok(Text(None))
+            }
+
+            fn visit_unit<E>(self) -> Result<Text, E> {
+                Ok(Text(None))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Text, A::Error> {
+                IgnoredAny.visit_seq(list)?;
+                Ok(Text(None))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Text, A::Error> {
+                IgnoredAny.visit_map(map)?;
+                Ok(Text(None))
+            }
+        }
+        deserializer.deserialize_any(Anything)
+    }
 }
 
 /// Texts that a file carries beside its tensors.
@@ -232,12 +341,8 @@ impl<'de> Deserialize<'de> for Header {
                 let (mut tensors, mut metadata) = (Vec::new(), Metadata::new());
                 while let Some(name) = map.next_key::<String>()? {
                     if name == METADATA {
-                        // The format allows texts only, but a file with more is no worse for its tensors.
-                        let values: serde_json::Value = map.next_value()?;
-                        let texts = values.as_object().into_iter().flatten();
-                        metadata.extend(texts.filter_map(|(key, value)| {
-                            Some((key.clone(), value.as_str()?.to_owned()))
-                        }));
+                        let Texts(texts) = map.next_value()?;
+                        metadata.extend(texts);
                     } else {
                         tensors.push((name, map.next_value()?));
                     }

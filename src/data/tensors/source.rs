@@ -52,15 +52,18 @@ impl Stamp {
     }
 }
 
+/// A whole number of values of every type.
+const PIECE: u64 = 1 << 16;
+
 #[derive(Debug)]
-pub(super) struct Source {
+pub(in crate::data) struct Source {
     path: PathBuf,
     file: File,
     stamp: Stamp,
 }
 
 impl Source {
-    pub(super) fn open(path: &Path) -> Result<Self> {
+    pub(in crate::data) fn open(path: &Path) -> Result<Self> {
         let failed = |e| Error::io(path, "open", e);
         // Asked before opening, since opening a pipe would wait for a writer.
         if !fs::metadata(path).map_err(failed)?.is_file() {
@@ -79,18 +82,22 @@ impl Source {
         })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(in crate::data) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Returns the length of the file in bytes when it was opened.
-    pub(super) fn len(&self) -> u64 {
+    pub(in crate::data) fn len(&self) -> u64 {
         self.stamp.len
     }
 
     /// Fills `buffer` from `offset`. The caller has checked the range against [`len`](Self::len), so a short read
     /// means that the file shrank.
-    pub(super) fn read_exact_at(&self, mut buffer: &mut [u8], mut offset: u64) -> Result<()> {
+    pub(in crate::data) fn read_exact_at(
+        &self,
+        mut buffer: &mut [u8],
+        mut offset: u64,
+    ) -> Result<()> {
         while !buffer.is_empty() {
             match read_at(&self.file, buffer, offset) {
                 Ok(0) => {
@@ -110,7 +117,23 @@ impl Source {
         Ok(())
     }
 
-    pub(super) fn unchanged(&self) -> Result<()> {
+    /// Reads `len` bytes from `begin` and passes them on in pieces of at most [`PIECE`].
+    pub(in crate::data) fn pieces(
+        &self,
+        begin: u64,
+        len: u64,
+        mut take: impl FnMut(&[u8]),
+    ) -> Result<()> {
+        let mut bytes = vec![0; len.min(PIECE) as usize];
+        for at in (begin..begin + len).step_by(PIECE as usize) {
+            let count = (begin + len - at).min(PIECE) as usize;
+            self.read_exact_at(&mut bytes[..count], at)?;
+            take(&bytes[..count]);
+        }
+        Ok(())
+    }
+
+    pub(in crate::data) fn unchanged(&self) -> Result<()> {
         let failed = |e| Error::io(&self.path, "examine", e);
         let opened = self.file.metadata().map_err(failed)?;
         let at_path = match fs::metadata(&self.path) {

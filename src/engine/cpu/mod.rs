@@ -134,6 +134,17 @@ impl Engine for CpuEngine {
     }
 
     fn accumulator(&self, spec: SumsSpec) -> Result<gram::Accumulator> {
+        // A file of one very wide row asks for sums that no machine has room for.
+        let order = spec.order();
+        let size = order.checked_mul(order);
+        let room = size.map(|size| Vec::<f64>::new().try_reserve_exact(size));
+        if !matches!(room, Some(Ok(()))) {
+            return Err(Error::Shape {
+                what: "sums over rows".into(),
+                found: format!("a matrix of order {order}, beyond the memory that there is"),
+                expected: "fewer features".into(),
+            });
+        }
         Ok(gram::Accumulator::new(spec, self.spare.clone()))
     }
 

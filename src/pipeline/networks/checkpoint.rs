@@ -11,6 +11,7 @@ use muso_models::{Architecture, Network, NetworkConfig};
 use super::config::Config;
 use crate::data::checkpoint::read_checkpoint;
 use crate::data::images::Dataset;
+use crate::data::whole::parse_toml;
 use crate::error::{Error, Result};
 
 /// Metadata key of the network's make.
@@ -37,22 +38,28 @@ pub fn load_into(like: Network, path: &Path) -> Result<Network> {
 /// Returns the make of the network in a checkpoint, from its metadata or else from the shapes of its weights.
 pub fn make_of(path: &Path) -> Result<NetworkConfig> {
     let (arrays, texts) = read_checkpoint(path)?;
-    if let Some(text) = texts.get(MAKE) {
-        return toml::from_str(text).map_err(|e| {
-            Error::format(
-                path,
-                format!("`{MAKE}`: {}", e.message()),
-                "a make that muso wrote",
-            )
-        });
-    }
-    NetworkConfig::guess(&arrays).map_err(|e| {
+    let unknown = |problem: String| {
         Error::format(
             path,
-            e.to_string(),
+            problem,
             "a network whose make shows, or `.architecture`",
         )
-    })
+    };
+    let make: NetworkConfig = match texts.get(MAKE) {
+        Some(text) => parse_toml(text).map_err(|said| {
+            Error::format(path, format!("`{MAKE}`: {said}"), "a make that muso wrote")
+        })?,
+        None => NetworkConfig::guess(&arrays).map_err(|e| unknown(e.to_string()))?,
+    };
+    // The network is made before its weights are looked for: a small file must not ask for a large one.
+    let least = make.least_weights().map_err(|e| unknown(e.to_string()))?;
+    let values: u64 = arrays.iter().map(|tensor| tensor.values.len() as u64).sum();
+    if values < least {
+        let problem =
+            format!("{values} values, and the network that it describes has {least} or more");
+        return Err(unknown(problem));
+    }
+    Ok(make)
 }
 
 /// Returns the make of a checkpoint for the images at hand: as asked for, or from the checkpoint.

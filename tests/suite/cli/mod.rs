@@ -7,6 +7,8 @@ mod bench;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod exactness;
+#[cfg(all(target_os = "linux", feature = "nn"))]
+mod hostile;
 #[cfg(feature = "nn")]
 mod networks;
 mod resources;
