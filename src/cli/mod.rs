@@ -184,14 +184,6 @@ fn safetensors_name(path: &Path) -> muso::Result<()> {
     }
 }
 
-/// The most memory this process has had resident, where the system tells.
-fn peak_memory() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
-    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(kib * 1024)
-}
-
 /// Refuses more repetitions than anyone can wait for, before a list of them is made.
 fn check_seeds(count: u64) -> muso::Result<()> {
     const MOST: u64 = 10_000;

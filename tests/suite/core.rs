@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Everything that the core has at the root of the crate.
-const ROOMS: [&str; 18] = [
+const ROOMS: [&str; 19] = [
     "data",
     "engine",
     "error",
@@ -22,6 +22,7 @@ const ROOMS: [&str; 18] = [
     "seeds",
     "softmax",
     "solve",
+    "system",
     "train",
 ];
 
