@@ -4,6 +4,7 @@
 //! error that names what and why; 130 interrupted.
 
 mod bench;
+mod data;
 mod device;
 mod doctor;
 mod flags;
@@ -84,8 +85,7 @@ enum Command {
     #[cfg(feature = "nn")]
     Compare(Box<network::CompareArgs>),
     Bench(Box<bench::BenchArgs>),
-    /// Tell what this build and machine can do
-    Doctor,
+    Doctor(doctor::DoctorArgs),
 }
 
 pub(crate) fn main() -> ExitCode {
@@ -109,7 +109,7 @@ pub(crate) fn main() -> ExitCode {
         #[cfg(feature = "nn")]
         Command::Compare(args) => network::compare(&args, &common),
         Command::Bench(args) => bench::run(&args, &common),
-        Command::Doctor => doctor::run(&common),
+        Command::Doctor(args) => doctor::run(&args, &common),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -54,6 +54,16 @@ pub(super) fn rgb_planes(
     Ok(())
 }
 
+/// Height and width of an image all of which can be decoded.
+#[cfg(feature = "cli")]
+pub(super) fn whole(path: &Path) -> Result<(usize, usize)> {
+    let bytes = fs::read(path).map_err(|e| Error::io(path, "read", e))?;
+    let decoder = decoder(path, &bytes)?;
+    let found = sides(&decoder);
+    DynamicImage::from_decoder(decoder).map_err(|e| corrupt(path, &e))?;
+    Ok(found)
+}
+
 /// Height and width of an image from its header.
 pub(super) fn dimensions(path: &Path) -> Result<(usize, usize)> {
     let bytes = fs::read(path).map_err(|e| Error::io(path, "read", e))?;
