@@ -2,13 +2,13 @@
 //!
 //! The format is told by content. The size in the header is checked before anything is allocated for the pixels.
 
-use std::fs;
 use std::io::Cursor;
 use std::path::Path;
 
 use image::imageops::FilterType;
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 
+use super::files::read_bytes;
 use crate::data::shown;
 use crate::{Error, Result};
 
@@ -37,7 +37,7 @@ pub(super) fn rgb_planes(
     fit: Fit,
     planes: &mut [u8],
 ) -> Result<()> {
-    let bytes = fs::read(path).map_err(|e| Error::io(path, "read", e))?;
+    let bytes = read_bytes(path)?;
     let decoder = decoder(path, &bytes)?;
     let found = sides(&decoder);
     let same = found == (height, width);
@@ -57,7 +57,7 @@ pub(super) fn rgb_planes(
 /// Height and width of an image all of which can be decoded.
 #[cfg(feature = "cli")]
 pub(super) fn whole(path: &Path) -> Result<(usize, usize)> {
-    let bytes = fs::read(path).map_err(|e| Error::io(path, "read", e))?;
+    let bytes = read_bytes(path)?;
     let decoder = decoder(path, &bytes)?;
     let found = sides(&decoder);
     DynamicImage::from_decoder(decoder).map_err(|e| corrupt(path, &e))?;
@@ -66,14 +66,14 @@ pub(super) fn whole(path: &Path) -> Result<(usize, usize)> {
 
 /// Height and width of an image from its header.
 pub(super) fn dimensions(path: &Path) -> Result<(usize, usize)> {
-    let bytes = fs::read(path).map_err(|e| Error::io(path, "read", e))?;
+    let bytes = read_bytes(path)?;
     Ok(sides(&decoder(path, &bytes)?))
 }
 
 /// A PNG of 8-bit RGB as its bytes: height, width and the pixels, row by row, R G B of a pixel together.
 pub(super) fn rgb_png(path: &Path) -> Result<(usize, usize, Vec<u8>)> {
     const EXPECTED: &str = "a PNG of 8-bit RGB";
-    let bytes = fs::read(path).map_err(|e| Error::io(path, "read", e))?;
+    let bytes = read_bytes(path)?;
     if image::guess_format(&bytes).ok() != Some(ImageFormat::Png) {
         return Err(Error::format(path, "this is not a PNG", EXPECTED));
     }
