@@ -59,6 +59,7 @@ pub mod scheduler;
 pub mod seeds;
 mod softmax;
 pub mod solve;
+pub mod system;
 pub mod train;
 
 pub use data::{Amount, FeatureRows, Forget, Head};

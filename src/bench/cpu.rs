@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use muso::engine::{CpuEngine, Engine, Matrix, Probe};
 use muso::progress::{Progress, check};
+use muso::system;
 
 use super::case::Case;
 use super::peers::{Faer, LIBRARIES, Peer, Python};
-use super::report::processor;
 use super::temporary::Temporary;
-use super::work::{Task, available_memory, projected_rows, tasks};
+use super::work::{Task, projected_rows, tasks};
 use super::{BenchReport, Limit, Measurement, Operation, Options, PeerMeasurement, Spread};
 
 /// Rounds unless told otherwise.
@@ -37,7 +37,7 @@ pub(crate) fn run(
     options: &Options,
     progress: &mut dyn Progress,
 ) -> Result<BenchReport> {
-    let memory = available_memory();
+    let memory = system::available_memory();
     let sizes = |&operation: &Operation| tasks(operation, options.quick, memory);
     let tasks: Vec<Task> = operations.iter().flat_map(sizes).collect();
     let mut report = empty_report(engine, options);
@@ -66,7 +66,7 @@ pub(crate) fn run(
 pub(super) fn empty_report(engine: &CpuEngine, options: &Options) -> BenchReport {
     BenchReport {
         device: engine.describe(),
-        processor: processor(),
+        processor: system::processor().unwrap_or_default(),
         quick: options.quick,
         ..BenchReport::default()
     }
@@ -74,7 +74,7 @@ pub(super) fn empty_report(engine: &CpuEngine, options: &Options) -> BenchReport
 
 /// The device and the processor as a report on this engine names them.
 pub(crate) fn machine(engine: &CpuEngine) -> (String, String) {
-    (engine.describe(), processor())
+    (engine.describe(), system::processor().unwrap_or_default())
 }
 
 fn fewer_rows(memory: Option<u64>) -> Option<String> {

@@ -15,13 +15,13 @@ use std::path::Path;
 use anyhow::Result;
 use muso::engine::{CpuEngine, Matrix, Probe};
 use muso::progress::{Progress, check};
+use muso::system;
 
 use self::files::{CLASSES, FEATURES, Input, file_bytes, reference};
 use self::processes::{Processes, Run, SHARDS, head, interpreter};
 use super::cpu::empty_report;
 use super::reference::relative;
 use super::temporary::Temporary;
-use super::work::available_memory;
 use super::{BenchReport, Check, Limit, Measurement, Options, PeerMeasurement, Spread, at_least};
 
 /// Rows when not told.
@@ -280,7 +280,7 @@ fn scripts(processes: &Processes<'_>, rows: usize, report: &mut BenchReport) -> 
     }
     for (name, text, bytes) in SCRIPTS {
         let needed = (rows * FEATURES * bytes) as u64;
-        match available_memory() {
+        match system::available_memory() {
             Some(free) if free < needed => report.notes.push(format!(
                 "{name} left out: it needs {:.1} GB of memory, and {:.1} GB are free",
                 needed as f64 / 1e9,

@@ -16,6 +16,7 @@ use muso::gram::{Gram, GramBuilder, Route};
 use muso::pipeline::networks::Workplace;
 use muso::progress::{Progress, check};
 use muso::scheduler::{Scheduler, Summary, Trace};
+use muso::system;
 use muso::{Error, Result};
 use muso_models::{Architecture, NetworkConfig};
 use serde::Serialize;
@@ -135,17 +136,6 @@ fn images(kept: Kept) -> Result<(ImageSet, Normalisation, Option<Temporary>)> {
     Ok((data.train, data.normalisation, Some(folder)))
 }
 
-/// Processor time of this process so far, in seconds.
-fn processor_time() -> Option<f64> {
-    /// Clock ticks per second of that file, on every Linux there is.
-    const TICKS: f64 = 100.0;
-    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The name, in brackets, may hold anything.
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
-    let (user, system): (f64, f64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-    Some((user + system) / TICKS)
-}
-
 /// Measures `rows` images a pass, in `pairs` pairs of passes.
 pub(crate) fn run(
     place: &Workplace,
@@ -191,10 +181,10 @@ pub(crate) fn run(
     for pair in 0..pairs {
         check(progress, "measuring", pair as u64, pairs as u64)?;
         feed.scheduler = place.scheduler.clone().with_depth(0);
-        let before = processor_time();
+        let before = system::processor_time();
         let (seconds, first) = once(&feed)?;
         in_place.push(seconds);
-        let after = processor_time();
+        let after = system::processor_time();
         cores.extend(
             before
                 .zip(after)

@@ -395,14 +395,6 @@ impl BenchReport {
     }
 }
 
-/// Returns the processor's own name.
-pub(super) fn processor() -> String {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let line = text.lines().find(|line| line.starts_with("model name"));
-    let name = line.and_then(|line| line.split_once(':'));
-    name.map_or_else(String::new, |(_, name)| name.trim().to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::{Limit, Work};

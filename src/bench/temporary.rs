@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use muso::{Error, Result};
+use muso::{Error, Result, system};
 use tempfile::TempDir;
 
 /// A new folder that is removed when this is dropped.
@@ -30,7 +30,7 @@ impl Temporary {
 
     /// Refuses to begin what the disk has no room for; half as much again is to be left.
     pub(super) fn needs(&self, bytes: u64) -> Result<()> {
-        match free_bytes(self.path()) {
+        match system::free_bytes(self.path()) {
             Some(free) if free < bytes + bytes / 2 => Err(Error::format(
                 self.path().parent().unwrap_or(self.path()),
                 format!("{:.2} GB are free", free as f64 / 1e9),
@@ -44,19 +44,6 @@ impl Temporary {
     }
 }
 
-/// Returns the bytes that a user may still write where `path` is, where the system tells.
-#[cfg(unix)]
-fn free_bytes(path: &Path) -> Option<u64> {
-    let disk = rustix::fs::statvfs(path).ok()?;
-    disk.f_bavail.checked_mul(disk.f_frsize)
-}
-
-/// Returns nothing: only Unix is asked.
-#[cfg(not(unix))]
-fn free_bytes(_: &Path) -> Option<u64> {
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,7 +52,7 @@ mod tests {
     fn what_the_disk_has_no_room_for_is_refused() {
         let folder = Temporary::new(None).unwrap();
         assert!(folder.needs(0).is_ok());
-        if let Some(free) = free_bytes(folder.path()) {
+        if let Some(free) = system::free_bytes(folder.path()) {
             // Others may write meanwhile, but not half of what is free.
             assert!(folder.needs(free / 4).is_ok());
             let said = folder.needs(free).unwrap_err().to_string();

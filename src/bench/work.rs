@@ -301,16 +301,6 @@ pub(super) fn projected_rows(memory: Option<u64>) -> usize {
     FULL / 10 * tenths as usize
 }
 
-/// Returns the bytes that may be used without swapping, where the system tells.
-pub(super) fn available_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text
-        .lines()
-        .find(|line| line.starts_with("MemAvailable:"))?;
-    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(kib * 1024)
-}
-
 #[cfg(feature = "nn")]
 fn networks(quick: bool) -> Vec<Task> {
     use muso_models::Architecture;

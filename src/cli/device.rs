@@ -110,8 +110,7 @@ pub(super) fn why_no_cuda() -> String {
 /// Says whether an NVIDIA driver is there, without loading it: loading runs its code.
 #[cfg(not(feature = "cuda"))]
 fn driver() -> String {
-    if let Ok(version) = std::fs::read_to_string("/proc/driver/nvidia/version") {
-        let line = version.lines().next().unwrap_or_default().trim().to_owned();
+    if let Some(line) = muso::system::nvidia_driver() {
         return format!("the machine has a driver ({line})");
     }
     let places = [

@@ -1,9 +1,26 @@
 //! `muso doctor`: what this build and machine can do, and why not where not.
 
+use std::path::PathBuf;
+
+use clap::Args;
 use muso::engine::{CpuEngine, Engine};
 use serde_json::{Value, json};
 
-use super::{Common, Outputs, device, print};
+use super::{Common, Outputs, data, device, print};
+
+/// Tell what this build and machine can do, or what a folder of images holds
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    muso doctor\n  \
+    muso doctor --data cifar-10-batches-bin\n\n\
+    With --data: which image set it is, whether it is whole, and what to do if not. All of it is read:\n\
+    archives are compared with published checksums, records, labels and numbers of images are checked,\n\
+    and every JPEG and PNG is decoded. The exit code is 2 where something is wrong.")]
+pub(super) struct DoctorArgs {
+    /// Look at this folder of images instead: MNIST, Fashion-MNIST, CIFAR-10, CIFAR-100, Tiny ImageNet or your own
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+}
 
 /// Instruction sets that matter to the kernels, whether this processor has them, and whether they are used.
 fn instruction_sets() -> Vec<(&'static str, bool)> {
@@ -20,7 +37,10 @@ fn instruction_sets() -> Vec<(&'static str, bool)> {
     return Vec::new();
 }
 
-pub(super) fn run(common: &Common) -> anyhow::Result<()> {
+pub(super) fn run(args: &DoctorArgs, common: &Common) -> anyhow::Result<()> {
+    if let Some(folder) = &args.data {
+        return data::run(folder, common);
+    }
     // A doctor who falls ill over a missing device is of no use: it looks at the CPU and reports on the rest.
     let engine = CpuEngine::new(Some(device::threads(common)?))?;
     let cuda = cuda(common);

@@ -6,10 +6,11 @@ use clap::Args;
 use muso::data::commit_all;
 use muso::engine::{AnyEngine, Engine};
 use muso::pipeline::gram;
+use muso::system;
 use muso::{FeatureRows, Forget, Head};
 
 use super::lanes::{LaneArgs, Lanes};
-use super::{Common, Outputs, device, flags, peak_memory, print, progress::Bar, safetensors_name};
+use super::{Common, Outputs, device, flags, print, progress::Bar, safetensors_name};
 
 /// Sum a part of a feature file, to be merged with other parts.
 ///
@@ -159,7 +160,7 @@ fn finish(
         file.put(&outcome.shard.to_safetensors()?)?;
         files.push(file);
     }
-    outcome.report.peak_memory_bytes = peak_memory();
+    outcome.report.peak_memory_bytes = system::peak_memory();
     flags::spell_all(&mut outcome.report.warnings);
     if let Some(mut file) = json {
         file.put(outcome.report.to_json().as_bytes())?;

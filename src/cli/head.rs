@@ -8,10 +8,11 @@ use muso::data::{Head, commit_all};
 use muso::engine::{AnyEngine, Dtype, Engine};
 use muso::pipeline::head::{self, LabelSink, NamedSums, Params};
 use muso::report::{Render, Style};
+use muso::system;
 use muso::{FeatureRows, Forget, Objective, Shard, Source};
 
 use super::lanes::LaneArgs;
-use super::{Common, Outputs, device, flags, peak_memory, print, progress::Bar, safetensors_name};
+use super::{Common, Outputs, device, flags, print, progress::Bar, safetensors_name};
 
 /// Make the last layer of any model forget rows of a feature file.
 ///
@@ -212,7 +213,7 @@ pub(super) fn run(args: &HeadArgs, common: &Common) -> anyhow::Result<()> {
     if !matches!(engine, AnyEngine::Cpu(_)) {
         outcome.report.device = Some(engine.describe());
     }
-    outcome.report.peak_memory_bytes = peak_memory();
+    outcome.report.peak_memory_bytes = system::peak_memory();
     flags::spell_all(&mut outcome.report.warnings);
 
     let mut files = Vec::new();

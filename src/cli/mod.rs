@@ -4,6 +4,7 @@
 //! error that names what and why; 130 interrupted.
 
 mod bench;
+mod data;
 mod device;
 mod doctor;
 mod flags;
@@ -86,8 +87,7 @@ enum Command {
     #[cfg(feature = "nn")]
     Compare(Box<network::CompareArgs>),
     Bench(Box<bench::BenchArgs>),
-    /// Tell what this build and machine can do
-    Doctor,
+    Doctor(doctor::DoctorArgs),
 }
 
 /// The version, the licence of the program, and credit for the images in it, which their licences ask for.
@@ -123,7 +123,7 @@ pub(crate) fn main() -> ExitCode {
         #[cfg(feature = "nn")]
         Command::Compare(args) => network::compare(&args, &common),
         Command::Bench(args) => bench::run(&args, &common),
-        Command::Doctor => doctor::run(&common),
+        Command::Doctor(args) => doctor::run(&args, &common),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -196,14 +196,6 @@ fn safetensors_name(path: &Path) -> muso::Result<()> {
         )),
         _ => Ok(()),
     }
-}
-
-/// The most memory this process has had resident, where the system tells.
-fn peak_memory() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
-    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(kib * 1024)
 }
 
 /// Refuses more repetitions than anyone can wait for, before a list of them is made.

@@ -40,6 +40,7 @@ const EXPECTED_MAGIC: &str = "an IDX file of unsigned bytes (00 00 08 and the ra
 /// Reads an IDX file of unsigned bytes, plain or gzip.
 pub fn read(path: impl AsRef<Path>) -> Result<IdxArray> {
     let path = path.as_ref();
+    // Asked before opening, since opening a pipe would wait for a writer.
     let found = std::fs::metadata(path).map_err(|e| Error::io(path, "open", e))?;
     if !found.is_file() {
         return Err(Error::format(path, "not a regular file", "an IDX file"));

@@ -23,6 +23,7 @@ use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::system::is_running;
 use crate::{Error, Result};
 
 /// An output that replaces its target in one step when it is committed, and vanishes when it is not.
@@ -49,7 +50,8 @@ impl OutputFile {
     pub fn create(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let not_a_file = |problem: &str| Error::format(path, problem, "the name of a file");
-        if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+        let last = path.as_os_str().as_encoded_bytes().last();
+        if last.is_some_and(|&byte| std::path::is_separator(byte.into())) {
             return Err(not_a_file("the output names a directory"));
         }
         let existing = match fs::metadata(path) {
@@ -262,10 +264,6 @@ fn create_temporary(directory: &Path, name: &OsStr) -> io::Result<(PathBuf, File
 
 /// Removes temporary files of the same target whose process is gone. Best effort: they are in nobody's way.
 fn remove_stale(directory: &Path, name: &OsStr) {
-    // Only Linux tells through the file system which processes exist.
-    if !cfg!(target_os = "linux") || !Path::new("/proc/self").exists() {
-        return;
-    }
     let prefix = temporary_prefix(name);
     let Ok(entries) = fs::read_dir(directory) else {
         return;
@@ -274,7 +272,8 @@ fn remove_stale(directory: &Path, name: &OsStr) {
         let Some(process) = process_of(&prefix, &entry.file_name()) else {
             continue;
         };
-        if Path::new("/proc").join(process.to_string()).exists() {
+        // Where nobody says which processes exist, the file stays.
+        if is_running(process) != Some(false) {
             continue;
         }
         let path = entry.path();

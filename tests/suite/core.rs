@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::support::cargo;
 
 /// Everything that the core has at the root of the crate.
-const ROOMS: [&str; 18] = [
+const ROOMS: [&str; 19] = [
     "data",
     "engine",
     "error",
@@ -23,6 +23,7 @@ const ROOMS: [&str; 18] = [
     "seeds",
     "softmax",
     "solve",
+    "system",
     "train",
 ];
 

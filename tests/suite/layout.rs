@@ -10,13 +10,14 @@ const STAGES: [&str; 10] = [
     "report",
 ];
 /// Open to every stage. `Error` and `Result` are re-exported at the root.
-const COMMON: [&str; 9] = [
+const COMMON: [&str; 10] = [
     "engine",
     "error",
     "progress",
     "scheduler",
     "seeds",
     "softmax",
+    "system",
     "Error",
     "Result",
     "VERSION",

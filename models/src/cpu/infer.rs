@@ -355,14 +355,15 @@ mod tests {
         let config = NetworkConfig::new(Architecture::SmallCnn, 5, [1, 8, 8]);
         let device = Device::flex();
         let folded = trained(&config, &device).folded();
-        let portable = Folded {
-            isa: Isa::Portable,
-            ..folded.clone()
-        };
         let images = values(test_images([7, 1, 8, 8]));
-        assert_eq!(
-            folded.feature_rows(&images, [1, 8, 8]),
-            portable.feature_rows(&images, [1, 8, 8])
-        );
+        let wanted = folded.feature_rows(&images, [1, 8, 8]);
+        for isa in Isa::all() {
+            let other = Folded {
+                isa,
+                ..folded.clone()
+            };
+            let found = other.feature_rows(&images, [1, 8, 8]);
+            assert_eq!(found, wanted, "{isa:?}");
+        }
     }
 }

@@ -84,30 +84,34 @@ impl Kernel for PortableKernel {
     }
 }
 
-/// Micro-kernels in AVX2 and FMA.
-#[cfg(target_arch = "x86_64")]
+/// Micro-kernels in vector instructions, for which a block of channels is `N` vectors.
+///
+/// | | sums | weights | broadcasts | registers |
+/// |---|---|---|---|---|
+/// | AVX2 + FMA, 8 lanes | 12 | 2 | a pixel or two | 16 |
+/// | NEON, 4 lanes | 24 | 4 | a pixel or more | 32 |
+#[cfg(any(test, target_arch = "x86_64", target_arch = "aarch64"))]
 #[derive(Clone, Copy)]
-pub(crate) struct Avx2Kernel {
-    pub(crate) simd: pulp::x86::V3,
-}
+pub(crate) struct VectorKernel<S, const N: usize>(pub(crate) S);
 
-#[cfg(target_arch = "x86_64")]
-impl Kernel for Avx2Kernel {
+#[cfg(any(test, target_arch = "x86_64", target_arch = "aarch64"))]
+impl<S: pulp::Simd, const N: usize> Kernel for VectorKernel<S, N> {
     #[inline(always)]
     fn tile(self, input: &[f32], starts: [usize; PIXELS], window: Window, weight: &[f32]) -> Tile {
-        // 12 accumulators, 2 vectors of weights and a broadcast or two: the 16 registers of AVX2.
-        let simd = self.simd;
-        let mut sums = [[simd.splat_f32x8(0.0); 2]; PIXELS];
+        let simd = self.0;
+        let mut sums = [[simd.splat_f32s(0.0); N]; PIXELS];
         let run = window.run;
         for row in 0..window.rows {
             let inputs = lines(input, starts, row * window.row_stride, run);
             let weight = &weight[row * run * BLOCK..][..run * BLOCK];
             for (k, weight) in weight.as_chunks::<BLOCK>().0.iter().enumerate() {
-                let [w0, w1]: [pulp::f32x8; 2] = bytemuck::cast(*weight);
+                let weight: [S::f32s; N] = bytemuck::cast(*weight);
                 for i in 0..PIXELS {
-                    let x = simd.splat_f32x8(inputs[i][k]);
-                    sums[i][0] = simd.mul_add_f32x8(x, w0, sums[i][0]);
-                    sums[i][1] = simd.mul_add_f32x8(x, w1, sums[i][1]);
+                    let x = simd.splat_f32s(inputs[i][k]);
+                    // Zipped, since by index the sums do not stay in registers.
+                    for (sum, &weight) in sums[i].iter_mut().zip(&weight) {
+                        *sum = simd.mul_add_f32s(x, weight, *sum);
+                    }
                 }
             }
         }
@@ -126,23 +130,24 @@ impl Kernel for Avx2Kernel {
         count: usize,
         sums: &mut Tile,
     ) {
-        let simd = self.simd;
-        let mut vectors = [[simd.splat_f32x8(0.0); 2]; PIXELS];
+        let simd = self.0;
+        let mut totals = [[simd.splat_f32s(0.0); N]; PIXELS];
         for i in 0..PIXELS {
-            vectors[i] = bytemuck::cast(sums[i]);
+            totals[i] = bytemuck::cast(sums[i]);
         }
         for p in 0..count {
             let left = &left[p * left_step..][..PIXELS];
             let right = right[p * right_step..].first_chunk::<BLOCK>();
-            let [r0, r1]: [pulp::f32x8; 2] = bytemuck::cast(*right.expect("a whole block"));
+            let right: [S::f32s; N] = bytemuck::cast(*right.expect("a whole block"));
             for i in 0..PIXELS {
-                let x = simd.splat_f32x8(left[i]);
-                vectors[i][0] = simd.mul_add_f32x8(x, r0, vectors[i][0]);
-                vectors[i][1] = simd.mul_add_f32x8(x, r1, vectors[i][1]);
+                let x = simd.splat_f32s(left[i]);
+                for (total, &right) in totals[i].iter_mut().zip(&right) {
+                    *total = simd.mul_add_f32s(x, right, *total);
+                }
             }
         }
         for i in 0..PIXELS {
-            sums[i] = bytemuck::cast(vectors[i]);
+            sums[i] = bytemuck::cast(totals[i]);
         }
     }
 }
@@ -190,7 +195,9 @@ mod tests {
         for count in [0, 1, 5, 64] {
             let (left, right) = (some(7 * count + 6), some(19 * count + 16));
             let found = Isa::detect().run(OneOuter(&left, &right, count));
-            assert_eq!(found, Isa::Portable.run(OneOuter(&left, &right, count)));
+            for isa in Isa::all() {
+                assert_eq!(found, isa.run(OneOuter(&left, &right, count)), "{isa:?}");
+            }
             for i in 0..PIXELS {
                 for j in 0..BLOCK {
                     let product = |p| f64::from(left[7 * p + i]) * f64::from(right[19 * p + j]);
@@ -226,7 +233,9 @@ mod tests {
                 })
             };
             let found = tile(Isa::detect());
-            assert_eq!(found, tile(Isa::Portable));
+            for isa in Isa::all() {
+                assert_eq!(found, tile(isa), "{isa:?}");
+            }
             for (i, start) in starts.into_iter().enumerate() {
                 for j in 0..BLOCK {
                     let mut wanted = 0.0_f64;

@@ -15,7 +15,7 @@ use super::files::{
     LONGEST_LIST, check_folder, class_names, entries, label_fault, name_of, read_bytes, unpacked,
 };
 use super::set::ImageSet;
-use super::{decode, names};
+use super::{decode, names, published};
 use crate::data::{ClassNames, MIB, shown};
 use crate::{Error, Result};
 
@@ -55,12 +55,55 @@ impl<const N: usize> Rows<N> {
     }
 }
 
+/// Whether a folder has batches of CIFAR-10 in any version.
+#[cfg(feature = "cli")]
+pub(super) fn is_here10(root: &Path) -> bool {
+    BATCHES.iter().any(|stem| {
+        let name = |extension: &str| root.join(format!("{stem}{extension}"));
+        ["", ".bin", ".png"].map(name).iter().any(|p| p.is_file())
+    })
+}
+
+/// Whether a folder has the files of CIFAR-100: the binary ones under a name that is read, or those of the Python version.
+#[cfg(feature = "cli")]
+pub(super) fn is_here100(root: &Path) -> bool {
+    let python = root.join("train").is_file() && root.join("meta").is_file();
+    python
+        || ["train", "test"]
+            .iter()
+            .any(|stem| one_file(root, stem).is_ok())
+}
+
+/// What is wrong with each binary file of CIFAR-10 or CIFAR-100 that is there, taken by itself.
+#[cfg(feature = "cli")]
+pub(super) fn faults_of_files(root: &Path, fine: bool) -> Vec<Error> {
+    let check = |path: &Path| {
+        let bytes = read_bytes(path, LONGEST_PART)?;
+        match fine {
+            true => records(path, &bytes, COARSE_AND_FINE, &mut Rows::new()),
+            false => records(path, &bytes, LABEL, &mut Rows::new()),
+        }
+    };
+    let files: Vec<PathBuf> = match fine {
+        true => ["train", "test"]
+            .iter()
+            .filter_map(|stem| one_file(root, stem).ok())
+            .collect(),
+        false => BATCHES
+            .iter()
+            .map(|stem| root.join(format!("{stem}.bin")))
+            .filter(|path| path.exists())
+            .collect(),
+    };
+    files.iter().filter_map(|path| check(path).err()).collect()
+}
+
 /// Training and test images of CIFAR-10.
 pub(super) fn open10(root: &Path) -> Result<(ImageSet, ImageSet)> {
     check_folder(root)?;
     let root = &unpacked(
         root,
-        "cifar-10-batches-bin",
+        published::CIFAR10.folder,
         &["data_batch_1.bin", "data_batch_1.png", "test_batch.bin"],
     );
     let classes = class_names(&root.join("batches.meta.txt"), &names::CIFAR10)?;
@@ -178,7 +221,7 @@ fn json_labels(path: &Path, bytes: &[u8]) -> Result<Vec<i64>> {
 /// beside them.
 pub(super) fn open100(root: &Path, coarse: bool) -> Result<(ImageSet, ImageSet)> {
     check_folder(root)?;
-    let root = &unpacked(root, "cifar-100-binary", &["train.bin", "test.bin"]);
+    let root = &unpacked(root, published::CIFAR100.folder, &["train.bin", "test.bin"]);
     let fine_names = class_names(&root.join("fine_label_names.txt"), &names::CIFAR100)?;
     let coarse_names = class_names(&root.join("coarse_label_names.txt"), &names::CIFAR20)?;
     let part = |stem: &str| {

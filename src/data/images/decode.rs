@@ -57,6 +57,16 @@ pub(super) fn rgb_planes(
     Ok(())
 }
 
+/// Height and width of an image all of which can be decoded.
+#[cfg(feature = "cli")]
+pub(super) fn whole(path: &Path) -> Result<(usize, usize)> {
+    let bytes = read_bytes(path, LONGEST_IMAGE)?;
+    let decoder = open(path, &bytes)?;
+    let found = sides(&decoder);
+    DynamicImage::from_decoder(decoder).map_err(|e| corrupt(path, &e))?;
+    Ok(found)
+}
+
 /// Height and width of an image from its header.
 pub(super) fn dimensions(path: &Path) -> Result<(usize, usize)> {
     let bytes = read_bytes(path, LONGEST_IMAGE)?;

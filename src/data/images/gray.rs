@@ -34,9 +34,8 @@ pub(super) fn embedded_fashion() -> Result<(ImageSet, ImageSet)> {
 /// Training and test images from a folder of IDX files.
 pub(super) fn open(root: &Path, classes: &[&str; 10]) -> Result<(ImageSet, ImageSet)> {
     check_folder(root)?;
-    let part = |stem: &str| {
-        let images = find(root, &format!("{stem}-images"), "idx3")?;
-        let labels = find(root, &format!("{stem}-labels"), "idx1")?;
+    let part = |images: Result<PathBuf>, labels: Result<PathBuf>| {
+        let (images, labels) = (images?, labels?);
         pair(
             &images,
             idx::read(&images)?,
@@ -45,9 +44,22 @@ pub(super) fn open(root: &Path, classes: &[&str; 10]) -> Result<(ImageSet, Image
             classes,
         )
     };
-    let (train, test) = (part("train")?, part("t10k")?);
+    let [train_images, train_labels, test_images, test_labels] = files(root);
+    let train = part(train_images, train_labels)?;
+    let test = part(test_images, test_labels)?;
     same_shape(root, &train, &test)?;
     Ok((train, test))
+}
+
+/// The four files of a folder, under any of their usual names: training images and labels, test images and labels.
+pub(super) fn files(root: &Path) -> [Result<PathBuf>; 4] {
+    [
+        ("train-images", "idx3"),
+        ("train-labels", "idx1"),
+        ("t10k-images", "idx3"),
+        ("t10k-labels", "idx1"),
+    ]
+    .map(|(stem, kind)| find(root, stem, kind))
 }
 
 /// The file under any of its usual names. The name in the archive comes first, and what is unpacked before what is not.

@@ -26,11 +26,14 @@
 
 mod cifar;
 mod decode;
+#[cfg(feature = "cli")]
+pub mod examine;
 mod files;
 mod gray;
 mod loader;
 mod names;
 mod normalise;
+pub mod published;
 mod set;
 mod tree;
 

@@ -231,6 +231,15 @@ impl ImageSet {
         }
     }
 
+    /// The files of the rows, where each is one.
+    #[cfg(feature = "cli")]
+    pub(super) fn files(&self) -> Vec<&std::path::Path> {
+        match &*self.source {
+            Source::Files(files, _) => self.images.iter().map(|&i| files[i].as_path()).collect(),
+            Source::Packed(_) => Vec::new(),
+        }
+    }
+
     pub(super) fn check_row(&self, row: usize) -> Result<()> {
         if row < self.len() {
             return Ok(());

@@ -9,6 +9,7 @@ use rayon::prelude::*;
 
 use super::decode::{self, Fit};
 use super::files::{check_folder, entries, image_files, lines, name_of, read_text, unpacked};
+use super::published;
 use super::set::ImageSet;
 use crate::data::ClassNames;
 use crate::data::shown;
@@ -30,10 +31,30 @@ impl Listing {
     }
 }
 
+/// Whether a folder has what only Tiny ImageNet has.
+#[cfg(feature = "cli")]
+pub(super) fn is_tiny_here(root: &Path) -> bool {
+    root.join("wnids.txt").is_file() || root.join("val").join("val_annotations.txt").is_file()
+}
+
+/// Whether a folder has folders of images by class for training or testing.
+#[cfg(feature = "cli")]
+pub(super) fn is_here(root: &Path) -> bool {
+    let parts = ["train", "test", "val"].map(|part| root.join(part));
+    parts.iter().any(|part| has_classes(part))
+}
+
+/// Whether a folder has folders of images in it.
+#[cfg(feature = "cli")]
+pub(super) fn has_classes(folder: &Path) -> bool {
+    class_folders(folder)
+        .is_ok_and(|classes| classes.iter().any(|class| image_files(class).is_ok()))
+}
+
 /// Training and validation images of Tiny ImageNet, at 64×64 or scaled to a square of another side.
 pub(super) fn tiny_imagenet(root: &Path, side: Option<usize>) -> Result<(ImageSet, ImageSet)> {
     check_folder(root)?;
-    let root = &unpacked(root, "tiny-imagenet-200", &["wnids.txt"]);
+    let root = &unpacked(root, published::TINY_IMAGENET.folder, &["wnids.txt"]);
     let ids_path = root.join("wnids.txt");
     let text = read_text(&ids_path)?;
     let mut ids = BTreeSet::new();

@@ -26,8 +26,8 @@ use crate::{Error, Result};
 struct Stamp {
     len: u64,
     modified: Option<SystemTime>,
-    /// Device and inode numbers.
-    identity: (u64, u64),
+    /// Device and inode numbers, where there are such.
+    identity: Option<(u64, u64)>,
 }
 
 impl Stamp {
@@ -160,14 +160,14 @@ impl Source {
 }
 
 #[cfg(unix)]
-fn identity(found: &Metadata) -> (u64, u64) {
+fn identity(found: &Metadata) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
-    (found.dev(), found.ino())
+    Some((found.dev(), found.ino()))
 }
 
 #[cfg(not(unix))]
-fn identity(_: &Metadata) -> (u64, u64) {
-    (0, 0)
+fn identity(_: &Metadata) -> Option<(u64, u64)> {
+    None
 }
 
 #[cfg(unix)]

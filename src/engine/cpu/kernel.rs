@@ -12,6 +12,8 @@
 //! | NEON | 4×12 | 24 sums of 2, 6 of the right operand, broadcasts of the left: of 32 |
 //! | elsewhere | | what the compiler makes of plain code |
 //!
+//! Tests on any machine also run the tiles of NEON, on vectors of its width in plain code ([`pulp::Scalar128b`]).
+//!
 //! Code that is not a product (widening, substitution, sine and cosine) is plain, and is compiled for the instruction set because it
 //! is part of a [`Work`].
 
@@ -145,6 +147,9 @@ pub enum Isa {
     Neon(pulp::aarch64::Neon),
     /// Portable code as the compiler vectorises it; slow where the target has no fused multiply-add by default.
     Portable,
+    /// Stand-in for NEON on other machines: the same tiles, on vectors of 128 bits in plain code.
+    #[cfg(test)]
+    Narrow(pulp::Scalar128b),
 }
 
 impl Isa {
@@ -164,7 +169,10 @@ impl Isa {
         let special = [pulp::aarch64::Neon::try_new().map(Self::Neon)];
         #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         let special: [Option<Self>; 0] = [];
-        special.into_iter().flatten().chain([Self::Portable])
+        let all = special.into_iter().flatten().chain([Self::Portable]);
+        #[cfg(test)]
+        let all = all.chain([Self::Narrow(pulp::Scalar128b)]);
+        all
     }
 
     /// Returns the name that reports print.
@@ -177,6 +185,8 @@ impl Isa {
             #[cfg(target_arch = "aarch64")]
             Self::Neon(_) => "neon",
             Self::Portable => "portable",
+            #[cfg(test)]
+            Self::Narrow(_) => "128-bit stand-in",
         }
     }
 
@@ -195,10 +205,12 @@ impl Isa {
             }),
             #[cfg(target_arch = "aarch64")]
             Self::Neon(simd) => simd.vectorize(WithKernel {
-                kernel: Tiles::<_, 4, 6, 24>(simd),
+                kernel: narrow(simd),
                 work,
             }),
             Self::Portable => work.run(Plain),
+            #[cfg(test)]
+            Self::Narrow(simd) => work.run(narrow(simd)),
         }
     }
 }
@@ -432,9 +444,22 @@ impl Fetch for pulp::aarch64::Neon {
     fn fetch(self, _: &u8) {}
 }
 
+#[cfg(test)]
+impl Fetch for pulp::Scalar128b {
+    #[inline(always)]
+    fn fetch(self, _: &u8) {}
+}
+
 /// Tiles of `R` rows and `V` vectors; `CHAINS` are enough to keep the processor busy.
 #[derive(Clone, Copy)]
 struct Tiles<S, const R: usize, const V: usize, const CHAINS: usize>(S);
+
+/// Returns the tiles of NEON, which has 32 registers of 128 bits.
+#[cfg(any(test, target_arch = "aarch64"))]
+#[inline(always)]
+fn narrow<S>(simd: S) -> Tiles<S, 4, 6, 24> {
+    Tiles(simd)
+}
 
 impl<S: Fetch, const R: usize, const V: usize, const CHAINS: usize> Kernel
     for Tiles<S, R, V, CHAINS>

@@ -222,3 +222,84 @@ impl Engine for CpuEngine {
         Ok(self.compute(|| factor.inverse_diagonal(self.isa)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn noise(rows: usize, columns: usize, seed: u64) -> Matrix {
+        Matrix::from_fn(rows, columns, |i, j| {
+            let mut x = (seed << 40) + (i * columns + j) as u64 + 1;
+            x = x.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            x ^= x >> 29;
+            x = x.wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            (x >> 11) as f64 / (1_u64 << 53) as f64 - 0.5
+        })
+    }
+
+    /// The bits of everything that an engine computes from some rows.
+    fn everything(engine: &CpuEngine, rows: Rows<'_>, classes: &[i64], targets: usize) -> Vec<u64> {
+        let spec = SumsSpec {
+            features: rows.cols(),
+            bias: true,
+            targets,
+        };
+        let mut sums = engine.accumulator(spec).unwrap();
+        let half = rows.rows() / 2;
+        for part in [0..half, half..rows.rows()] {
+            let targets = Targets::Classes(&classes[part.clone()]);
+            let rows = rows.slice(part.start, part.end);
+            engine.accumulate(&mut sums, rows, targets).unwrap();
+        }
+        let sums = engine.finish(sums).unwrap();
+        let factor = engine.factor(&sums.gram, 1e-3).unwrap();
+        let weights = engine.solve(&factor, &sums.cross).unwrap();
+        let out = engine.project(rows, &weights).unwrap();
+        let few = (rows.slice(0, 31), rows.slice(10, 60));
+        let frequencies = noise(rows.cols(), targets, 9);
+        let classes = engine.project_argmax(rows, &weights).unwrap();
+        let (least, most) = engine.pivots(&factor);
+        let kernel = engine.kernel_matrix(few.0, few.1, true).unwrap();
+        let back = engine.pull_back(rows, &out, true).unwrap();
+        let features = engine.fourier_features(rows, &frequencies, 0.5).unwrap();
+        let values = [
+            sums.gram.as_slice(),
+            sums.cross.as_slice(),
+            weights.as_slice(),
+            out.as_slice(),
+            kernel.as_slice(),
+            back.as_slice(),
+            features.as_slice(),
+            &engine.inverse_diagonal(&factor).unwrap(),
+            &engine.row_norms_squared(rows, &frequencies).unwrap(),
+            &[least, most],
+        ];
+        let values = values.concat().into_iter().map(f64::to_bits);
+        values.chain(classes.into_iter().map(u64::from)).collect()
+    }
+
+    /// Every instruction set of this processor, and the stand-in for NEON: one panel and less, several, and a rest.
+    #[test]
+    fn instruction_sets_give_the_same_bytes() {
+        for (n, d, targets) in [(61, 1, 1), (70, 23, 2), (700, 24, 9), (1_300, 131, 26)] {
+            let z: Vec<f32> = noise(n, d, 1)
+                .as_slice()
+                .iter()
+                .map(|&z| z as f32)
+                .collect();
+            let rows = Rows::new(n, d, z.as_slice());
+            let classes: Vec<i64> = (0..n as i64).map(|i| i * 5 % targets as i64).collect();
+            let with = |isa| {
+                let engine = CpuEngine {
+                    isa,
+                    ..CpuEngine::ambient()
+                };
+                everything(&engine, rows, &classes, targets)
+            };
+            let wanted = with(Isa::Portable);
+            for isa in Isa::all() {
+                assert!(with(isa) == wanted, "{}: {n}×{d}, {targets}", isa.name());
+            }
+        }
+    }
+}

@@ -6,6 +6,7 @@ mod bad_input;
 mod bench;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod data;
 mod exactness;
 #[cfg(all(target_os = "linux", feature = "nn"))]
 mod hostile;

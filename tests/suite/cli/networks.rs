@@ -213,6 +213,7 @@ fn one_seed_gives_one_result() {
 }
 
 #[test]
+#[cfg(unix)]
 fn interrupted_and_resumed_is_as_if_never_interrupted() {
     let case = Case::empty();
     let long = |name: &str| {
