@@ -280,7 +280,7 @@ fn targets() -> Vec<Target> {
             file: "model.safetensors",
             corpus: vec![model],
             read: |path| make_of(path).map(drop),
-            arguments: "unlearn --model model.safetensors --forget-class 7 --method amnesiac --out out",
+            arguments: "evaluate --model model.safetensors --json out",
         },
         Target {
             name: "safetensors",
