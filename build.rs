@@ -87,6 +87,7 @@ impl Module {
             header.text.hash(&mut hash);
         }
         FLAGS.hash(&mut hash);
+        include_str!("kernels/toolkit.rs").hash(&mut hash);
         toolkit.nvcc().hash(&mut hash);
         toolkit.version.hash(&mut hash);
         let name = source.path.file_stem().unwrap_or_default();
