@@ -45,10 +45,6 @@ fn main() {
 fn build() -> Result<()> {
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
     let toolkit = Toolkit::find()?;
-    println!(
-        "cargo::rustc-env=MUSO_CUDA_ROOT={}",
-        toolkit.root().display()
-    );
     let archs = device_archs()?;
     let headers = read_all(&Path::new(KERNELS).join("common"), &["h", "cuh"])?;
     let modules: Vec<Module> = read_all(Path::new(KERNELS), &["cu"])?

@@ -85,12 +85,6 @@ impl Toolkit {
         Ok(Self { nvcc, version })
     }
 
-    /// The folder that `bin` and `include` are in.
-    pub(crate) fn root(&self) -> &Path {
-        let folder = self.nvcc.parent().and_then(Path::parent);
-        folder.unwrap_or(Path::new("/"))
-    }
-
     /// The compiler.
     pub(crate) fn nvcc(&self) -> &Path {
         &self.nvcc
