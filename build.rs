@@ -57,10 +57,6 @@ fn main() {
 fn build() -> Result<()> {
     let out = out()?;
     let toolkit = Toolkit::find()?;
-    println!(
-        "cargo::rustc-env=MUSO_CUDA_ROOT={}",
-        toolkit.root().display()
-    );
     let archs = device_archs()?;
     let headers = read_all(&Path::new(KERNELS).join("common"), &["h", "cuh"])?;
     let modules: Vec<Module> = read_all(Path::new(KERNELS), &["cu"])?
@@ -109,6 +105,7 @@ impl Module {
             header.text.hash(&mut hash);
         }
         FLAGS.hash(&mut hash);
+        include_str!("kernels/toolkit.rs").hash(&mut hash);
         toolkit.nvcc().hash(&mut hash);
         toolkit.version.hash(&mut hash);
         let name = source.path.file_stem().unwrap_or_default();

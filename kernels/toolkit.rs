@@ -85,12 +85,6 @@ impl Toolkit {
         Ok(Self { nvcc, version })
     }
 
-    /// The folder that `bin` and `include` are in.
-    pub(crate) fn root(&self) -> &Path {
-        let folder = self.nvcc.parent().and_then(Path::parent);
-        folder.unwrap_or(Path::new("/"))
-    }
-
     /// The compiler.
     pub(crate) fn nvcc(&self) -> &Path {
         &self.nvcc
@@ -104,7 +98,11 @@ impl Toolkit {
         let mut arguments: Vec<OsString> = FLAGS.iter().map(OsString::from).collect();
         arguments.extend([format!("-arch=compute_{arch}").into(), "-ptx".into()]);
         arguments.extend([source.into(), "-o".into(), to.into()]);
-        run(&self.nvcc, &arguments).map(drop)
+        run(&self.nvcc, &arguments)?;
+        let text = fs::read_to_string(to).map_err(|e| format!("{}: {e}", to.display()))?;
+        let folder = source.parent().unwrap_or(Path::new(""));
+        let folder = fs::canonicalize(folder).unwrap_or_default();
+        fs::write(to, portable(&text, &folder)).map_err(|e| format!("{}: {e}", to.display()))
     }
 
     /// PTX → machine code for sm_`arch`; returns the assembler's report. Line information stays with the PTX: the
@@ -123,6 +121,59 @@ impl Toolkit {
         fs::remove_file(&bare).map_err(|e| format!("{}: {e}", bare.display()))?;
         Ok(report)
     }
+}
+
+/// PTX that is the same wherever it was compiled: source files are named from the folder of kernels on, those of the
+/// toolkit from its `include` on, and names of the toolkit's own functions carry no hash of the source's folder.
+fn portable(ptx: &str, kernels: &Path) -> String {
+    let mut lines: Vec<String> = ptx.lines().map(str::to_owned).collect();
+    for line in lines
+        .iter_mut()
+        .filter(|line| line.trim_start().starts_with(".file"))
+    {
+        let mut parts: Vec<&str> = line.split('"').collect();
+        let Some(path) = parts.get(1) else {
+            continue;
+        };
+        let path = fs::canonicalize(path).unwrap_or_else(|_| path.into());
+        let shown = |path: &Path| path.display().to_string().replace('\\', "/");
+        let whole = shown(&path);
+        let name = match (path.strip_prefix(kernels), whole.rsplit_once("/include/")) {
+            (Ok(own), _) => format!("kernels/{}", shown(own)),
+            (Err(_), Some((_, header))) => format!("include/{header}"),
+            (Err(_), None) => whole.rsplit('/').next().unwrap_or_default().to_owned(),
+        };
+        parts[1] = &name;
+        *line = parts.join("\"");
+    }
+    // Debug strings are lists of numbers, which go on from line to line.
+    let numbers = |line: &str| -> Option<Vec<u8>> {
+        let list = line.trim_start().strip_prefix(".b8 ")?;
+        list.split(',')
+            .map(|number| number.trim().parse().ok())
+            .collect()
+    };
+    let listed: Vec<(usize, Vec<u8>)> = (0..lines.len())
+        .filter_map(|n| Some((n, numbers(&lines[n])?)))
+        .collect();
+    let mut bytes: Vec<u8> = listed.iter().flat_map(|(_, list)| list).copied().collect();
+    const MARK: &[u8] = b"_INTERNAL_";
+    const HASH: usize = 8;
+    for at in 0..bytes.len().saturating_sub(MARK.len() + HASH) {
+        if bytes[at..].starts_with(MARK) {
+            bytes[at + MARK.len()..][..HASH].fill(b'0');
+        }
+    }
+    let mut rest = bytes.as_slice();
+    for (n, list) in listed {
+        let now;
+        (now, rest) = rest.split_at(list.len());
+        if now != list {
+            let now: Vec<String> = now.iter().map(u8::to_string).collect();
+            lines[n] = format!(".b8 {}", now.join(","));
+        }
+    }
+    lines.join("\n") + "\n"
 }
 
 /// PTX without `.loc`, `.file` and the sections they refer to.

@@ -4,5 +4,7 @@ mod bench;
 mod cli;
 
 fn main() -> std::process::ExitCode {
+    #[cfg(all(feature = "cuda", feature = "nn"))]
+    muso::gpu::compiler::announce();
     cli::main()
 }

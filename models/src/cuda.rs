@@ -52,6 +52,12 @@ impl std::fmt::Debug for Lent {
     }
 }
 
+/// Returns the folder in which burn looks for `include` and the headers of CUDA: `$CUDA_PATH`, else where it is by custom.
+/// The environment is asked each time.
+pub fn toolkit_root() -> Option<std::path::PathBuf> {
+    cubecl_cuda::install::cuda_path()
+}
+
 /// Finds where a tensor lies on a CUDA device; returns `None` if it lies elsewhere. Rows that do not lie in order, say of a transposed
 /// tensor, are put in order first, on the device.
 ///

@@ -44,6 +44,7 @@ pub(super) fn run(args: &DoctorArgs, common: &Common) -> anyhow::Result<()> {
     // A doctor who falls ill over a missing device is of no use: it looks at the CPU and reports on the rest.
     let engine = CpuEngine::new(Some(device::threads(common)?))?;
     let cuda = cuda(common);
+    let toolkits = toolkits();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let sets = instruction_sets();
     let listed = |present: bool| {
@@ -94,6 +95,7 @@ pub(super) fn run(args: &DoctorArgs, common: &Common) -> anyhow::Result<()> {
                 { "name": "cpu", "available": true, "kernels": kernels },
                 cuda.json,
             ],
+            "toolkits": toolkits.json,
         });
         file.put(format!("{value:#}\n").as_bytes())?;
         file.commit()?;
@@ -111,7 +113,7 @@ kernels
   cpu         {kernels}
               rows f16, bf16, f32, f64; sums, factor and solve f64; same bytes for any thread count
   cuda        {cuda_kernels}
-",
+{toolkits}",
         version = muso::VERSION,
         features = features.join(", "),
         threads = engine.threads(),
@@ -121,8 +123,61 @@ kernels
         cuda_state = cuda.state,
         cuda_kernels = cuda.kernels,
         kernels = kernels.join(", "),
+        toolkits = toolkits.lines,
     ))?;
     Ok(())
+}
+
+/// Places where networks on CUDA may find their compiler.
+struct Toolkits {
+    /// The places as JSON; null in a build that has no use for them.
+    json: Value,
+    /// A heading and a line for each place, or nothing.
+    lines: String,
+}
+
+#[cfg(not(all(feature = "cuda", feature = "nn")))]
+fn toolkits() -> Toolkits {
+    Toolkits {
+        json: Value::Null,
+        lines: String::new(),
+    }
+}
+
+#[cfg(all(feature = "cuda", feature = "nn"))]
+fn toolkits() -> Toolkits {
+    use muso::gpu::compiler::{ORDER, places, toolkit};
+
+    let mut lines = String::from("compiler for networks on cuda\n");
+    let mut listed = Vec::new();
+    for place in places() {
+        let used = toolkit() == Some(place);
+        let name =
+            |file: &std::path::Path| file.file_name().map(|n| n.to_string_lossy().into_owned());
+        let library = place.library().and_then(name);
+        lines.push_str(&format!(
+            "  {:<20} {}: {}, {}{}\n",
+            place.from,
+            place.root.display(),
+            if place.headers {
+                "headers"
+            } else {
+                "no headers"
+            },
+            library.as_deref().unwrap_or("no NVRTC"),
+            if used { "; used" } else { "" },
+        ));
+        listed.push(json!({
+            "from": place.from, "root": place.root, "headers": place.headers, "library": place.library(), "used": used,
+        }));
+    }
+    if listed.is_empty() {
+        lines.push_str(&format!("  none; looked for at {}\n", ORDER.join(", ")));
+    }
+    Toolkits {
+        json: listed.into(),
+        lines,
+    }
 }
 
 /// Findings about CUDA.

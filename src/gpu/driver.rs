@@ -211,19 +211,26 @@ fn unavailable(why: &str) -> Error {
 fn preload(path: &Path) -> Result<()> {
     let path: PathBuf = std::path::absolute(path).map_err(|e| Error::io(path, "find", e))?;
     // SAFETY: the user named this file as their CUDA driver; running its initialisers is what they asked for.
-    match unsafe { libloading::Library::new(&path) } {
+    match unsafe { open_library(&path) } {
         Ok(library) => {
             // A driver has threads and handlers of its own and is never unloaded.
             std::mem::forget(library);
             Ok(())
         }
-        Err(error) => {
-            // The loader's own words are the cause.
-            let why =
-                std::error::Error::source(&error).map_or(error.to_string(), ToString::to_string);
-            Err(unavailable(&format!("it cannot be loaded: {why}")))
-        }
+        Err(why) => Err(unavailable(&format!("it cannot be loaded: {why}"))),
     }
+}
+
+/// Loads a library, or says why not in the loader's own words, which name the file.
+///
+/// # Safety
+/// The library's initialisers may run in this process.
+pub(super) unsafe fn open_library(path: &Path) -> std::result::Result<libloading::Library, String> {
+    // SAFETY: as the caller has promised.
+    let library = unsafe { libloading::Library::new(path) };
+    library.map_err(|error| {
+        std::error::Error::source(&error).map_or(error.to_string(), ToString::to_string)
+    })
 }
 
 /// Makes sure that the driver in use is the one that was asked for.

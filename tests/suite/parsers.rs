@@ -1020,20 +1020,22 @@ fn bad_heads_are_told_apart() {
     }
 }
 
+/// Time grows with the ids, not with their square, whatever the machine: a hundred times as many take a hundred times as
+/// long and some, and would take ten thousand.
 #[test]
-fn a_million_ids_are_quick() {
-    let text: String = (0..1_000_000_u64)
-        .rev()
-        .map(|id| format!("{id}\n"))
-        .collect();
-    let started = std::time::Instant::now();
-    let ids = parse_ids(Path::new("ids"), &text).unwrap();
-    assert!(ids.len() == 1_000_000 && ids.is_sorted());
-    assert!(
-        started.elapsed().as_secs_f64() < 3.0,
-        "{:?}",
-        started.elapsed()
-    );
+fn a_million_ids_take_no_more_each_than_ten_thousand() {
+    let listed = |count: u64| -> String { (0..count).rev().map(|id| format!("{id}\n")).collect() };
+    let texts = [10_000, 1_000_000].map(|count| (count as usize, listed(count)));
+    let mut best = [f64::INFINITY; 2];
+    for _ in 0..5 {
+        for ((count, text), best) in texts.iter().zip(&mut best) {
+            let started = std::time::Instant::now();
+            let ids = parse_ids(Path::new("ids"), text).unwrap();
+            *best = best.min(started.elapsed().as_secs_f64());
+            assert!(ids.len() == *count && ids.is_sorted());
+        }
+    }
+    assert!(best[1] < 1_000.0 * best[0], "{best:?} s");
 }
 
 #[test]

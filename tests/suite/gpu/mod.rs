@@ -6,6 +6,8 @@
 
 #[cfg(feature = "cuda")]
 mod capi;
+#[cfg(all(feature = "cuda", feature = "nn"))]
+mod compiler;
 #[cfg(feature = "cuda")]
 mod device;
 #[cfg(feature = "cuda")]

@@ -48,6 +48,7 @@ pub(crate) fn ptx(module: &str, arch: u32) -> PathBuf {
     let mut hash = DefaultHasher::new();
     (
         FLAGS,
+        include_str!("../../../../kernels/toolkit.rs"),
         toolkit.version,
         fs::read(&source).expect("the module"),
     )

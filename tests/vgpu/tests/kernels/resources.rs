@@ -22,6 +22,10 @@ pub(crate) const TESTS: &[Test] = &[
         exports_are_those_of_the_readme,
     ),
     (
+        "ptx_is_the_same_from_any_folder",
+        ptx_is_the_same_from_any_folder,
+    ),
+    (
         "gram_reaches_its_share_of_every_device",
         gram_reaches_its_share_of_every_device,
     ),
@@ -97,6 +101,47 @@ fn exports_are_those_of_the_readme() {
         missing.is_empty(),
         "in kernels/README.md or in kernels/*.cu but not in both: {missing:?}"
     );
+}
+
+/// The module has functions of the toolkit's headers, whose names nvcc makes from the source's path.
+fn ptx_is_the_same_from_any_folder() {
+    let module = "projection";
+    let here = fs::read_to_string(ptx(module, 80)).expect("PTX is text");
+    let files = here
+        .lines()
+        .filter_map(|line| line.trim_start().strip_prefix(".file"));
+    let mut seen = 0;
+    for file in files {
+        let name = file.split('"').nth(1).expect("a quoted name");
+        assert!(
+            name.starts_with("kernels/") || name.starts_with("include/"),
+            "{name}"
+        );
+        assert!(
+            name.starts_with("include/") || kernels().join("..").join(name).is_file(),
+            "{name}"
+        );
+        seen += 1;
+    }
+    assert!(seen > 2, "only {seen} files are named");
+
+    let elsewhere = Path::new(env!("CARGO_TARGET_TMPDIR")).join("elsewhere/kernels");
+    fs::create_dir_all(elsewhere.join("common")).expect("a folder");
+    for folder in ["", "common"] {
+        for entry in fs::read_dir(kernels().join(folder)).expect("the kernels") {
+            let file = entry.expect("an entry").path();
+            if file.is_file() {
+                let name = file.file_name().expect("a name");
+                fs::copy(&file, elsewhere.join(folder).join(name)).expect("a copy");
+            }
+        }
+    }
+    let copy = elsewhere.join(module).with_extension("ptx");
+    let outcome = toolkit().ptx(&copy.with_extension("cu"), 80, &copy);
+    outcome.expect("the copy compiles");
+    let there = fs::read_to_string(copy).expect("PTX is text");
+    let differs = here.lines().zip(there.lines()).find(|(a, b)| a != b);
+    assert!(here == there, "{differs:?}");
 }
 
 /// Features of the Gram whose traffic and modelled time are checked.
