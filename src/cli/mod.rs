@@ -6,6 +6,7 @@
 mod bench;
 mod device;
 mod doctor;
+mod exact;
 mod flags;
 mod gram;
 mod head;

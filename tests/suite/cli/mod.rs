@@ -6,6 +6,7 @@ mod bad_input;
 mod bench;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod exact;
 mod exactness;
 #[cfg(feature = "nn")]
 mod networks;
