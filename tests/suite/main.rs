@@ -5,6 +5,7 @@
 mod cli;
 mod core;
 mod engine;
+mod exact;
 mod gpu;
 mod images;
 #[cfg(feature = "nn")]

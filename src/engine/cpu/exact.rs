@@ -12,7 +12,6 @@
 //! ([`Digits`]). A row with a value beyond the width is taken out of its block, which a row of zeros is as good as, and
 //! summed by an accumulator of the same kind with three digits and six products.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use super::CpuEngine;
@@ -20,8 +19,8 @@ use super::gram::{BLOCK, Band, HEIGHT, STRIP, WIDE, staged_blocks};
 use super::kernel::{Into, Isa, Kernel, Line, PANEL, Part, Work};
 use super::work_queue::drain;
 use crate::engine::exact::{
-    Digits, ExactAccumulator, ExactSpec, ExactSums, REACH, Seen, nearest, power_of_two, refuse,
-    too_many,
+    Digits, ExactAccumulator, ExactSpec, ExactSums, REACH, Seen, nearest, power_of_two, quantise,
+    refuse, too_many,
 };
 use crate::engine::{Matrix, Rows, Targets};
 use crate::error::{Error, Result};
@@ -99,7 +98,7 @@ impl Accumulator {
         let find = |tensor: &str, values: &Matrix, units: &[i32]| {
             let mut columns = values.row(row).iter().zip(units).enumerate();
             let (column, (&value, &unit)) =
-                columns.find(|(_, (z, e))| crate::engine::exact::quantise(**z, **e).is_none())?;
+                columns.find(|(_, (z, e))| quantise(**z, **e).is_none())?;
             Some(refuse(tensor, far[row], column, value, unit))
         };
         let grid = &self.spec.grid;
@@ -209,8 +208,8 @@ struct Packed {
     spec: ExactSpec,
     digits: Digits,
     spare: super::gram::Spare,
-    features: Arc<Units>,
-    targets: Arc<Units>,
+    features: Units,
+    targets: Units,
     /// Rows packed and not yet folded.
     pending: usize,
     blocks: Vec<Block>,
@@ -249,8 +248,8 @@ impl Packed {
             spec: spec.clone(),
             digits,
             spare: engine.spare.clone(),
-            features: Arc::new(Units::new(spec.grid.features())),
-            targets: Arc::new(Units::new(spec.grid.targets())),
+            features: Units::new(spec.grid.features()),
+            targets: Units::new(spec.grid.targets()),
             pending: 0,
             blocks: blocks.collect(),
             strips: bands.map(|band| Strip::new(band, spec, digits)).collect(),
@@ -284,7 +283,7 @@ impl Packed {
                     let lines = BLOCK * panels * self.digits.plane_count();
                     block.panels = self.spare.take(lines);
                 }
-                let units = (&*self.features, &*self.targets);
+                let units = (&self.features, &self.targets);
                 let batch = (rows, targets);
                 block.fill(
                     &self.spec,
@@ -821,6 +820,8 @@ const _: () = assert!(REACH == 1 << 48, "three digits of 16 bits reach it");
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::engine::exact::{BITS, Grid, Plain};
     use crate::engine::{Engine, SumsSpec};

@@ -267,6 +267,17 @@ fn sums_are_the_same_in_any_shards_threads_and_grouping() {
     merge("a 0", "b");
     assert!(merge("3 b", "c") == at_once);
     assert!(problem.bytes(&problem.subtract("c")) == head);
+    // A part on a grid that is given fits one on the same grid that was recorded.
+    gram("given")
+        .set("--grid", "./3")
+        .set("--shards", 4)
+        .set("--shard", 0)
+        .succeeds();
+    let mixed = merge("given 1 2 3", "c");
+    merge("3 given", "a");
+    merge("2 1", "b");
+    assert!(merge("a b", "c") == mixed);
+    assert!(problem.bytes(&problem.subtract("c")) == head);
     // What is forgotten beforehand is what is subtracted afterwards.
     gram(SUMS)
         .set("--grid", "c")
