@@ -49,6 +49,22 @@ pub enum Error {
         /// The value that is not finite.
         value: f64,
     },
+    /// A value that is too large for the grid of exact sums.
+    #[error("{}: `{tensor}` has {value:e} at row {row}, column {column}; the grid reaches to {reach:.3e} there, and a `.grid` of a larger range further", path.display())]
+    OffGrid {
+        /// Path of the file.
+        path: PathBuf,
+        /// The tensor within it.
+        tensor: String,
+        /// The row, counted from 0.
+        row: u64,
+        /// The column, counted from 0.
+        column: usize,
+        /// The value that is too large.
+        value: f64,
+        /// Magnitude that values of this column stay below.
+        reach: f64,
+    },
     /// A class label outside `0..classes`.
     #[error("{}: label {label} at row {row} is out of range; the head has {classes} classes, 0 to {}", path.display(), classes - 1)]
     LabelRange {

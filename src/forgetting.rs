@@ -21,6 +21,7 @@
 use crate::data::{FeatureRows, Forget, Head};
 use crate::engine::{AnyEngine, CpuEngine, Dtype};
 use crate::error::Result;
+use crate::gram::exact::GridChoice;
 use crate::gram::shard::Shard;
 use crate::outcome::HeadReport;
 use crate::pipeline::gram::{self, Portion};
@@ -139,6 +140,19 @@ impl<'a> Forgetting<'a> {
         self
     }
 
+    /// Sums in integers on a grid of so many bits, with `None` for the default: the head then has the bytes of one whose sums
+    /// never had the forgotten rows.
+    pub fn exact(mut self, bits: impl Into<Option<u32>>) -> Self {
+        self.params.exact.get_or_insert_default().bits = bits.into();
+        self
+    }
+
+    /// Sets the grid of exact sums, and asks for such; by default it is recorded from the retained rows.
+    pub fn grid(mut self, grid: impl Into<GridChoice>) -> Self {
+        self.params.exact.get_or_insert_default().grid = grid.into();
+        self
+    }
+
     /// Rounds the new head and the labels to a narrower type; what is reported is about the rounded head.
     pub fn store_as(mut self, dtype: Dtype) -> Self {
         self.params.dtype = dtype;
@@ -222,6 +236,19 @@ impl Summing<'_> {
     /// Sets the seed of what a random [`Forget`] draws; 0 by default.
     pub fn seed(mut self, seed: u64) -> Self {
         self.params.seed = seed;
+        self
+    }
+
+    /// Sums in integers on a grid of so many bits, with `None` for the default: rows that are subtracted later leave no
+    /// trace.
+    pub fn exact(mut self, bits: impl Into<Option<u32>>) -> Self {
+        self.params.exact.get_or_insert_default().bits = bits.into();
+        self
+    }
+
+    /// Sets the grid of exact sums, and asks for such; by default it is recorded in a pass of its own.
+    pub fn grid(mut self, grid: impl Into<GridChoice>) -> Self {
+        self.params.exact.get_or_insert_default().grid = grid.into();
         self
     }
 

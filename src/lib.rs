@@ -78,6 +78,7 @@ pub mod prelude {
     pub use crate::data::{Amount, FeatureRows, Forget, Head};
     pub use crate::engine::{Matrix, Rows, Targets};
     pub use crate::forgetting::{Forgetting, Forgotten, Summing};
+    pub use crate::gram::exact::GridChoice;
     pub use crate::gram::shard::Shard;
     pub use crate::pipeline::gram::Portion;
     pub use crate::pipeline::head::{Objective, OptimalLabels, Source};

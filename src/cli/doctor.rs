@@ -72,6 +72,7 @@ pub(super) fn run(args: &DoctorArgs, common: &Common) -> anyhow::Result<()> {
     let kernels = [
         "gram",
         "cross",
+        "exact-gram",
         "kernel-matrix",
         "cholesky",
         "solve",
@@ -111,7 +112,7 @@ devices
   cuda        {cuda_state}
 kernels
   cpu         {kernels}
-              rows f16, bf16, f32, f64; sums, factor and solve f64; same bytes for any thread count
+              rows f16, bf16, f32, f64; sums, factor and solve f64; exact sums on f64 units; same bytes for any thread count
   cuda        {cuda_kernels}
 {toolkits}",
         version = muso::VERSION,

@@ -4,13 +4,15 @@
 //! reads `--ridge` and `--objective ridge` instead: [`spelt`] turns one into the other in whatever is printed or written.
 
 /// Every field that a message may name, and the option that sets it.
-const FLAGS: [(&str, &str); 28] = [
+const FLAGS: [(&str, &str); 30] = [
     ("architecture", "--arch"),
     ("config", "--config"),
     ("data_path", "--data-path"),
     ("dir", "--dir"),
+    ("exact", "--exact"),
     ("features", "--features"),
     ("forget", "--forget"),
+    ("grid", "--grid"),
     ("labels", "--labels"),
     ("labels_out", "--labels-out"),
     ("largest", "--largest"),

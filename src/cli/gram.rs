@@ -9,6 +9,7 @@ use muso::pipeline::gram;
 use muso::system;
 use muso::{FeatureRows, Forget, Head};
 
+use super::exact::ExactArgs;
 use super::lanes::{LaneArgs, Lanes};
 use super::{Common, Outputs, device, flags, print, progress::Bar, safetensors_name};
 
@@ -23,7 +24,8 @@ use super::{Common, Outputs, device, flags, print, progress::Bar, safetensors_na
 Files (safetensors; matrices may also be .npy):
   features   `features` [N,D] f16, bf16, f32 or f64, with `labels` [N] i64 or `targets` [N,C]
   head       `weight` [C,D] and perhaps `bias` [C]; only its shape is used
-  out        `retained.gram` [D,D], `retained.cross` [D,C] and the same of forgotten rows, f64
+  out        `retained.gram` [D,D], `retained.cross` [D,C] and the same of forgotten rows, f64;
+             with --exact in integers of 128 bits, and the grid
 
 Examples:
   two machines, half of the file each, then the head without the rows of ids.txt
@@ -36,7 +38,9 @@ Examples:
   sum once, and forget rows whenever that is asked for: only their batches are read then
     muso gram f.safetensors --head h.safetensors --out sums.safetensors
     muso head --sums sums.safetensors --features f.safetensors --forget ids.txt \\
-              --head h.safetensors --ridge 1e-3 --out new.safetensors")]
+              --head h.safetensors --ridge 1e-3 --out new.safetensors
+  the same exactly: the new head is, byte for byte, that of sums that never had the rows
+    muso gram f.safetensors --head h.safetensors --exact --grid 16 --out sums.safetensors")]
 pub(super) struct GramArgs {
     /// Feature file
     #[arg(value_name = "FEATURES", required_unless_present = "features")]
@@ -68,6 +72,8 @@ pub(super) struct GramArgs {
     /// Where to write the sums
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
+    #[command(flatten)]
+    exact: ExactArgs,
     #[command(flatten)]
     lanes: LaneArgs,
 }
@@ -106,6 +112,7 @@ pub(super) fn run(args: &GramArgs, common: &Common) -> anyhow::Result<()> {
     params.forget = args.forget.as_deref().map(Forget::parse).transpose()?;
     params.seed = args.seed;
     params.portion = portion;
+    params.exact = args.exact.params();
     let listed = match &params.forget {
         Some(Forget::File(path)) => Some(path.as_path()),
         _ => None,
@@ -115,6 +122,7 @@ pub(super) fn run(args: &GramArgs, common: &Common) -> anyhow::Result<()> {
         ("--labels", args.labels.as_deref()),
         ("--head", Some(&args.head)),
         ("--forget", listed),
+        ("--grid", args.exact.file()),
     ]);
     let lanes = args.lanes.open(&mut outputs)?;
     let scheduler = lanes.scheduler().clone();

@@ -11,6 +11,7 @@ use muso::report::{Render, Style};
 use muso::system;
 use muso::{FeatureRows, Forget, Objective, Shard, Source};
 
+use super::exact::ExactArgs;
 use super::lanes::LaneArgs;
 use super::{Common, Outputs, device, flags, print, progress::Bar, safetensors_name};
 
@@ -94,6 +95,8 @@ pub(super) struct HeadArgs {
     #[arg(long)]
     verify: bool,
     #[command(flatten)]
+    exact: ExactArgs,
+    #[command(flatten)]
     lanes: LaneArgs,
 }
 
@@ -162,6 +165,7 @@ impl HeadArgs {
             SourceArg::Head => Source::Head,
         });
         params.ridge = self.ridge;
+        params.exact = self.exact.params();
         params.verify = self.verify;
         params.dtype = self.dtype.into();
         Ok(params)
@@ -190,6 +194,7 @@ pub(super) fn run(args: &HeadArgs, common: &Common) -> anyhow::Result<()> {
         ("--labels", args.labels.as_deref()),
         ("--init", args.init.as_deref()),
         ("--forget", forget_file),
+        ("--grid", args.exact.file()),
     ]);
     if let Some(others) = params.head.others_in_words() {
         // Replacing it would lose them.

@@ -7,6 +7,7 @@ mod bench;
 mod data;
 mod device;
 mod doctor;
+mod exact;
 mod flags;
 mod gram;
 mod head;

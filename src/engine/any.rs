@@ -1,5 +1,6 @@
 //! Runtime dispatch over devices, for programs that learn only when they run which device to use.
 
+use super::exact::{ExactAccumulator, ExactSpec};
 use super::{CpuEngine, Engine, Matrix, Rows, Sums, SumsSpec, Targets};
 use crate::error::Result;
 
@@ -115,6 +116,10 @@ impl Engine for AnyEngine {
 
     fn finish(&self, sums: AnyAccumulator) -> Result<Sums> {
         on_device!(self, engine, AnyAccumulator(sums) = sums => engine.finish(sums))
+    }
+
+    fn exact(&self, spec: &ExactSpec) -> Result<Box<dyn ExactAccumulator>> {
+        on_device!(self, engine => engine.exact(spec))
     }
 
     fn roundings(&self, rows: u64) -> f64 {

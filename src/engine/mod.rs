@@ -28,6 +28,7 @@ mod any;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
+pub mod exact;
 #[cfg(feature = "nn")]
 mod tensor;
 
@@ -42,6 +43,7 @@ pub use tensor::{head_matrix, to_tensor, with_rows};
 #[cfg(feature = "nn")]
 use muso_models::burn::tensor::Tensor;
 
+use self::exact::{ExactAccumulator, ExactSpec};
 use crate::error::{Error, Result};
 
 /// Shape of the sums that an accumulator collects.
@@ -207,6 +209,15 @@ pub trait Engine: Send + Sync {
 
     /// Completes the sums and brings them to the host.
     fn finish(&self, sums: Self::Accumulator) -> Result<Sums>;
+
+    /// Starts exact sums over no rows, which have the same bytes on every device. A device without a way of its own
+    /// leaves them to the processor.
+    ///
+    /// # Errors
+    /// As [`ExactSpec::check`].
+    fn exact(&self, spec: &ExactSpec) -> Result<Box<dyn ExactAccumulator>> {
+        CpuEngine::ambient().exact(spec)
+    }
 
     /// Returns how many roundings an entry of G over `rows` rows has been through, at most. It decides which directions
     /// of a singular G count as noise of the sums.

@@ -2,7 +2,8 @@
 //!
 //! With N rows of D features (bias included) everything downstream needs either G = ZᵀZ and ZᵀY (`primal`, N ≥ D) or
 //! Z, Y and K = ZZᵀ (`dual`, N < D). Either way O(min(N, D)·D) memory, so N may be anything: the primal sums stream.
-//! [`shard`] keeps primal sums as files that add up, for rows that are summed in several places.
+//! [`shard`] keeps primal sums as files that add up, for rows that are summed in several places; [`exact`] makes them of
+//! integers.
 //!
 //! ```
 //! use muso::engine::{CpuEngine, Matrix, SumsSpec, Targets};
@@ -18,6 +19,7 @@
 //! # }
 //! ```
 
+pub mod exact;
 pub mod shard;
 mod stream;
 

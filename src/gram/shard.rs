@@ -12,6 +12,11 @@
 //! `forgotten` and the i64 numbers `forgotten.rows` where rows are forgotten, all f64, D with the bias; and in the
 //! metadata `format`, `version`, `bias`, `parts` (JSON) and `digest`.
 //!
+//! [Exact](super::exact) sums are files of the same family, version 2: the lower triangle of `gram` and `cross` in integers of
+//! 128 bits, each two i64 with the lower half first, `counts` (rows, values moved, rows beyond the width), `classes` (rows of
+//! each class), `setters` where the grid was recorded, all of them a vector a side; `grid.features` and `grid.targets`, the
+//! exponents of the units; and in the metadata `bits`, `targets` (none, classes or values) and `grid` (recorded or given).
+//!
 //! ```
 //! use muso::engine::{Matrix, Sums, SumsSpec};
 //! use muso::gram::shard::{Part, Shard, merge};
@@ -31,6 +36,7 @@
 //!     retained: Sums { rows: 1, gram: Matrix::from_vec(1, 1, vec![square]), cross: Matrix::zeros(1, 0) },
 //!     forgotten: Sums { rows: 0, gram: Matrix::zeros(1, 1), cross: Matrix::zeros(1, 0) },
 //!     forgotten_rows: vec![vec![]],
+//!     exact: None,
 //! };
 //! let paths = [(0, 4.0), (1, 9.0)].map(|(first, square)| {
 //!     let path = dir.path().join(first.to_string());
@@ -49,14 +55,18 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::exact::{ExactState, file as exact_file};
 use crate::data::{Digest, OutTensor, TensorFile, shown, to_safetensors_with};
+use crate::engine::exact::{ExactSpec, ExactSums};
 use crate::engine::{Dtype, Matrix, Sums, SumsSpec};
 use crate::error::{Error, Result};
 use crate::progress::{Progress, check};
 
 const FORMAT: &str = "muso sums";
 const VERSION: &str = "1";
-const WRITTEN: &str = "a file written by muso gram or muso merge";
+/// Version of a file of exact sums.
+const EXACT_VERSION: &str = "2";
+pub(super) const WRITTEN: &str = "a file written by muso gram or muso merge";
 const SIDES: [&str; 2] = ["retained", "forgotten"];
 const FORGOTTEN_ROWS: &str = "forgotten.rows";
 
@@ -110,6 +120,8 @@ pub struct Shard {
     pub forgotten: Sums,
     /// Numbers of the forgotten rows, ascending; one list per part.
     pub forgotten_rows: Vec<Vec<u64>>,
+    /// The sums in integers, where they are exact; those in f64 are these, rounded.
+    pub exact: Option<ExactState>,
 }
 
 /// Header of a file of sums.
@@ -118,9 +130,30 @@ struct Contents {
     spec: SumsSpec,
     parts: Vec<Part>,
     digest: String,
+    exact: Option<ExactSpec>,
 }
 
 impl Shard {
+    /// Takes exact sums over these parts.
+    ///
+    /// # Errors
+    /// [`Error::Overflow`] where one of them leaves the range of f64.
+    pub fn of_exact(
+        exact: ExactState,
+        parts: Vec<Part>,
+        forgotten_rows: Vec<Vec<u64>>,
+    ) -> Result<Self> {
+        let (retained, forgotten) = exact.to_sums()?;
+        Ok(Self {
+            spec: exact.spec.sums,
+            parts,
+            retained,
+            forgotten,
+            forgotten_rows,
+            exact: Some(exact),
+        })
+    }
+
     /// Loads a file of sums; every value is held against the digest.
     ///
     /// # Errors
@@ -137,25 +170,12 @@ impl Shard {
             spec,
             parts,
             digest,
+            exact,
         } = contents;
         let forgotten: u64 = parts.iter().map(|part| part.forgotten).sum();
         let total: u64 = parts.iter().map(Part::rows).sum();
-        let order = spec.order();
-        let sums = |side: &str, rows: u64| -> Result<Sums> {
-            let matrix = |name: &str| file.matrix(&format!("{side}.{name}"))?.to_matrix();
-            let cross = match spec.targets {
-                0 => Matrix::zeros(order, 0),
-                _ => matrix("cross")?,
-            };
-            Ok(Sums {
-                rows,
-                gram: matrix("gram")?,
-                cross,
-            })
-        };
-        let retained = sums(SIDES[0], total - forgotten)?;
-        let (gone, forgotten_rows) = if forgotten == 0 {
-            (nothing(spec), vec![Vec::new(); parts.len()])
+        let forgotten_rows = if forgotten == 0 {
+            vec![Vec::new(); parts.len()]
         } else {
             let mut numbers = Vec::new();
             let reader = file.labels(FORGOTTEN_ROWS)?;
@@ -177,14 +197,32 @@ impl Shard {
                 }
                 lists.push(list);
             }
-            (sums(SIDES[1], forgotten)?, lists)
+            lists
         };
-        let shard = Self {
-            spec,
-            parts,
-            retained,
-            forgotten: gone,
-            forgotten_rows,
+        let retained = total - forgotten;
+        let shard = match exact {
+            Some(exact) => {
+                let state = ExactState {
+                    retained: exact_file::read(file, SIDES[0], &exact, retained)?,
+                    forgotten: match forgotten {
+                        0 => ExactSums::none(&exact),
+                        _ => exact_file::read(file, SIDES[1], &exact, forgotten)?,
+                    },
+                    spec: exact,
+                };
+                Self::of_exact(state, parts, forgotten_rows)?
+            }
+            None => Self {
+                spec,
+                parts,
+                retained: read_sums(file, SIDES[0], spec, retained)?,
+                forgotten: match forgotten {
+                    0 => nothing(spec),
+                    _ => read_sums(file, SIDES[1], spec, forgotten)?,
+                },
+                forgotten_rows,
+                exact: None,
+            },
         };
         if shard.digest()? != digest {
             return Err(Error::format(
@@ -209,7 +247,22 @@ impl Shard {
         let rows = self.row_numbers();
         let names = SIDES.map(|side| [format!("{side}.gram"), format!("{side}.cross")]);
         let mut tensors = Vec::new();
-        for (sums, [gram, cross]) in self.sides().zip(&names) {
+        let exponents = self
+            .exact
+            .iter()
+            .flat_map(|e| exact_file::exponents(&e.spec));
+        let exponents: Vec<_> = exponents.collect();
+        let sides: Vec<_> = SIDES.into_iter().zip(self.exact_sides()).collect();
+        let listed = |&(side, sums)| exact_file::Tensors::new(side, sums);
+        let listed: Vec<_> = sides.iter().map(listed).collect();
+        for (list, (_, sums)) in listed.iter().zip(&sides) {
+            tensors.extend(list.list(sums));
+        }
+        for (name, values) in &exponents {
+            tensors.push((name, OutTensor::Integers(values)));
+        }
+        let in_f64 = self.sides().filter(|_| self.exact.is_none());
+        for (sums, [gram, cross]) in in_f64.zip(&names) {
             for (name, values) in [(gram, &sums.gram), (cross, &sums.cross)] {
                 if values.cols() > 0 {
                     let dtype = Dtype::F64;
@@ -278,7 +331,17 @@ impl Shard {
         for (key, text) in &self.description()? {
             digest.add_text(key).add_text(text);
         }
-        for sums in self.sides() {
+        for sums in self.exact_sides() {
+            exact_file::digest(sums, &mut digest);
+        }
+        for (_, exponents) in self
+            .exact
+            .iter()
+            .flat_map(|e| exact_file::exponents(&e.spec))
+        {
+            digest.add(bytemuck::cast_slice(&exponents));
+        }
+        for sums in self.sides().filter(|_| self.exact.is_none()) {
             for values in [&sums.gram, &sums.cross] {
                 digest.add(bytemuck::cast_slice(values.as_slice()));
             }
@@ -291,6 +354,12 @@ impl Shard {
     fn sides(&self) -> impl Iterator<Item = &Sums> {
         let forgotten = (self.forgotten.rows > 0).then_some(&self.forgotten);
         std::iter::once(&self.retained).chain(forgotten)
+    }
+
+    /// The exact sums that go into a file.
+    fn exact_sides(&self) -> impl Iterator<Item = &ExactSums> {
+        let both = self.exact.iter().flat_map(|e| [&e.retained, &e.forgotten]);
+        both.take(self.sides().count())
     }
 
     fn row_numbers(&self) -> Vec<i64> {
@@ -310,24 +379,41 @@ impl Shard {
             value: e.to_string(),
             expected: "what can be written as JSON".into(),
         })?;
-        Ok([
+        let version = match &self.exact {
+            None => VERSION,
+            Some(_) => EXACT_VERSION,
+        };
+        let mut texts: BTreeMap<String, String> = [
             ("format", FORMAT.to_owned()),
-            ("version", VERSION.to_owned()),
+            ("version", version.to_owned()),
             ("bias", self.spec.bias.to_string()),
             ("parts", parts),
         ]
         .map(|(key, text)| (key.to_owned(), text))
-        .into())
+        .into();
+        if let Some(exact) = &self.exact {
+            exact_file::describe(&exact.spec, &mut texts);
+        }
+        Ok(texts)
     }
 
     /// Adds the rows of a shard whose parts come after all of these.
-    fn append(&mut self, other: Self) {
+    fn append(&mut self, other: Self) -> Result<()> {
         self.parts.extend(other.parts);
-        self.retained = self.retained.add(&other.retained);
-        if other.forgotten.rows > 0 {
-            self.forgotten = self.forgotten.add(&other.forgotten);
+        match (&mut self.exact, &other.exact) {
+            (Some(exact), Some(other)) => {
+                exact.append(other)?;
+                (self.retained, self.forgotten) = exact.to_sums()?;
+            }
+            _ => {
+                self.retained = self.retained.add(&other.retained);
+                if other.forgotten.rows > 0 {
+                    self.forgotten = self.forgotten.add(&other.forgotten);
+                }
+            }
         }
         self.forgotten_rows.extend(other.forgotten_rows);
+        Ok(())
     }
 
     /// Brings the parts into their order, the lists of forgotten rows with them.
@@ -351,6 +437,20 @@ pub fn nothing(spec: SumsSpec) -> Sums {
     }
 }
 
+/// Reads the f64 sums of one side, whose shape [`Contents::read`] has checked.
+fn read_sums(file: &TensorFile, side: &str, spec: SumsSpec, rows: u64) -> Result<Sums> {
+    let matrix = |name: &str| file.matrix(&format!("{side}.{name}"))?.to_matrix();
+    let cross = match spec.targets {
+        0 => Matrix::zeros(spec.order(), 0),
+        _ => matrix("cross")?,
+    };
+    Ok(Sums {
+        rows,
+        gram: matrix("gram")?,
+        cross,
+    })
+}
+
 impl Contents {
     fn open(path: &Path) -> Result<Self> {
         Self::read(&TensorFile::open(path)?)
@@ -365,11 +465,11 @@ impl Contents {
         if text("format") != FORMAT {
             return fault("not a file of sums".into(), WRITTEN);
         }
-        if text("version") != VERSION {
+        if ![VERSION, EXACT_VERSION].contains(&text("version")) {
             let found = shown(text("version"), 20);
             return fault(
                 format!("`version` of its format is {found}"),
-                &format!("{VERSION}, the one that this muso reads"),
+                &format!("{VERSION} or, for exact sums, {EXACT_VERSION}, which this muso reads"),
             );
         }
         let bias = match text("bias") {
@@ -399,32 +499,6 @@ impl Contents {
         }
         let forgotten: u64 = parts.iter().map(|part| part.forgotten).sum();
 
-        let gram = file.matrix("retained.gram")?;
-        let order = gram.cols();
-        let wide = |reader: &crate::data::MatrixReader| reader.dtype() == Dtype::F64;
-        if gram.rows() != order as u64 || !wide(&gram) || order <= usize::from(bias) {
-            return fault(
-                format!("`retained.gram` is {}×{order}", gram.rows()),
-                "a square matrix of f64",
-            );
-        }
-        let targets = match file.contains("retained.cross") {
-            true => file.matrix("retained.cross")?.cols(),
-            false => 0,
-        };
-        for (side, there) in SIDES.into_iter().zip([true, forgotten > 0]) {
-            for (name, cols) in [("gram", order), ("cross", targets)] {
-                let name = format!("{side}.{name}");
-                if !there || cols == 0 {
-                    continue;
-                }
-                let matrix = file.matrix(&name)?;
-                if (matrix.rows(), matrix.cols()) != (order as u64, cols) || !wide(&matrix) {
-                    let found = format!("`{name}` is {}×{}", matrix.rows(), matrix.cols());
-                    return fault(found, &format!("{order}×{cols} of f64"));
-                }
-            }
-        }
         if forgotten > 0 {
             let listed = file.labels(FORGOTTEN_ROWS)?.len();
             if listed != forgotten {
@@ -432,16 +506,60 @@ impl Contents {
                 return fault(found, &format!("{forgotten}, as the parts say"));
             }
         }
+        let there = &SIDES[..if forgotten > 0 { 2 } else { 1 }];
+        let exact = match text("version") {
+            VERSION => None,
+            _ => Some(exact_file::header(file, bias, there)?),
+        };
+        let spec = match &exact {
+            None => f64_shape(file, bias, there)?,
+            Some(exact) => exact.sums,
+        };
         Ok(Self {
-            spec: SumsSpec {
-                features: order - usize::from(bias),
-                bias,
-                targets,
-            },
+            spec,
             parts,
             digest: text("digest").to_owned(),
+            exact,
         })
     }
+}
+
+/// Reads the shape of f64 sums out of a file, and holds all tensors against it.
+fn f64_shape(file: &TensorFile, bias: bool, sides: &[&str]) -> Result<SumsSpec> {
+    let fault = |problem: String, expected: &str| {
+        Err(Error::format(file.path(), problem, expected.to_owned()))
+    };
+    let gram = file.matrix("retained.gram")?;
+    let order = gram.cols();
+    let wide = |reader: &crate::data::MatrixReader| reader.dtype() == Dtype::F64;
+    if gram.rows() != order as u64 || !wide(&gram) || order <= usize::from(bias) {
+        return fault(
+            format!("`retained.gram` is {}×{order}", gram.rows()),
+            "a square matrix of f64",
+        );
+    }
+    let targets = match file.contains("retained.cross") {
+        true => file.matrix("retained.cross")?.cols(),
+        false => 0,
+    };
+    for side in sides {
+        for (name, cols) in [("gram", order), ("cross", targets)] {
+            let name = format!("{side}.{name}");
+            if cols == 0 {
+                continue;
+            }
+            let matrix = file.matrix(&name)?;
+            if (matrix.rows(), matrix.cols()) != (order as u64, cols) || !wide(&matrix) {
+                let found = format!("`{name}` is {}×{}", matrix.rows(), matrix.cols());
+                return fault(found, &format!("{order}×{cols} of f64"));
+            }
+        }
+    }
+    Ok(SumsSpec {
+        features: order - usize::from(bias),
+        bias,
+        targets,
+    })
 }
 
 /// Adds up shards. One is in memory at a time besides the sum.
@@ -472,7 +590,7 @@ pub fn merge(paths: &[PathBuf], progress: &mut dyn Progress) -> Result<Shard> {
         file.unchanged()?;
         match &mut merged {
             None => merged = Some(shard),
-            Some(merged) => merged.append(shard),
+            Some(merged) => merged.append(shard)?,
         }
     }
     let mut merged = merged.ok_or(Error::Missing {
@@ -520,6 +638,11 @@ fn compatible(shards: &[(Contents, &Path)]) -> Result<()> {
                     });
                 }
             }
+            let named = |path: &Path| path.display().to_string();
+            exact_file::same_grid(
+                (first.exact.as_ref(), &named(first_path)),
+                (other.exact.as_ref(), &named(path)),
+            )?;
         }
     }
 
@@ -611,6 +734,7 @@ mod tests {
             parts,
             retained: nothing(spec),
             forgotten: nothing(spec),
+            exact: None,
         }
     }
 

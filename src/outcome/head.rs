@@ -20,6 +20,7 @@
 
 use serde::Serialize;
 
+use super::exact::ExactReport;
 use super::json;
 
 /// Numbers of rows, in all, retained and forgotten.
@@ -146,6 +147,9 @@ pub struct HeadReport {
     /// λ of the objective.
     #[serde(skip_serializing_if = "not_finite")]
     pub ridge: f64,
+    /// What the grid did, where the sums are exact.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exact: Option<ExactReport>,
     /// Conditioning of the linear system.
     pub conditioning: Conditioning,
     /// tr(Π)/D: the share of the directions that the retained rows pin down.

@@ -23,6 +23,7 @@
 //! assert!(table.to_json().contains("\"delta_w\": 1e-14"));
 //! ```
 
+mod exact;
 pub mod head;
 mod json;
 #[cfg(feature = "datasets")]
@@ -39,6 +40,7 @@ pub mod words;
 #[cfg(all(test, feature = "datasets"))]
 pub(crate) mod sample;
 
+pub use exact::ExactReport;
 pub use head::{
     Accuracy, Change, Conditioning, HeadReport, Phase, Premise, RowCounts, Verification,
 };

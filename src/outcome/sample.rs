@@ -1,9 +1,9 @@
 //! Realistic reports for the tests of this stage.
 
 use super::{
-    Accuracy, AccuracyCurve, Change, Conditioning, Curve, Detail, Entropies, HeadReport, Metric,
-    NOISE_FLOOR, NetworkReport, Phase, Premise, RETRAIN, Row, RowCounts, ScenarioTable, Stat,
-    Table, Tuning, Verification, paper,
+    Accuracy, AccuracyCurve, Change, Conditioning, Curve, Detail, Entropies, ExactReport,
+    HeadReport, Metric, NOISE_FLOOR, NetworkReport, Phase, Premise, RETRAIN, Row, RowCounts,
+    ScenarioTable, Stat, Table, Tuning, Verification, paper,
 };
 
 /// The linear table as it comes out of five seeds.
@@ -131,6 +131,16 @@ pub(crate) fn head() -> HeadReport {
         dtype: "f32".into(),
         stored: "f64".into(),
         ridge: 1e-3,
+        exact: Some(ExactReport {
+            bits: 22,
+            grid: "recorded".into(),
+            grid_digest: "44bc2cf5ad770999".into(),
+            recording: true,
+            moved: 0.5123,
+            largest_move: Some(1.2e-7),
+            beyond: 12_345,
+            solve: Some("1".into()),
+        }),
         conditioning: Conditioning {
             ridge_ratio: Some(5.4e8),
             condition: Some(1.2e7),

@@ -13,6 +13,7 @@
 
 use serde::Serialize;
 
+use super::exact::ExactReport;
 use super::head::{Phase, RowCounts};
 use super::json;
 
@@ -50,6 +51,9 @@ pub struct SumsReport {
     pub parts: Vec<PartReport>,
     /// Digest of the sums.
     pub digest: String,
+    /// What the grid did, where the sums are exact.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exact: Option<ExactReport>,
     /// Warnings to heed before relying on the result.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,

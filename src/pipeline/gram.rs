@@ -17,11 +17,13 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use super::clock::Clock;
+use super::exact;
 use super::{Progress, check};
-use crate::data::rows::{READ_LANE, RowSource, Which};
+use crate::data::rows::{READ_LANE, RowBatch, RowSource, Which};
 use crate::data::{Digest, FeatureRows, Forget, Head};
 use crate::engine::{Engine, SumsSpec, Targets};
 use crate::error::{Error, Result};
+use crate::gram::exact::{ExactParams, GridChoice, exact_spec, split_exact};
 use crate::gram::shard::{self, Part, Shard};
 use crate::gram::{SUMS_LANE, split_sums};
 use crate::outcome::{PartReport, RowCounts, SumsReport};
@@ -136,6 +138,8 @@ pub struct Params<'a> {
     pub seed: u64,
     /// The rows to go over.
     pub portion: Portion,
+    /// Sums in integers, where asked for.
+    pub exact: Option<ExactParams>,
 }
 
 impl<'a> Params<'a> {
@@ -147,6 +151,7 @@ impl<'a> Params<'a> {
             forget: None,
             seed: 0,
             portion: Portion::All,
+            exact: None,
         }
     }
 }
@@ -175,45 +180,76 @@ pub fn run<E: Engine>(
     let head = &params.head;
     let mut rows = RowSource::open(&params.rows, head)?;
     let range = params.portion.range(rows.total())?;
-    rows.choose(params.forget.as_ref(), range, params.seed, progress)?;
-    let mut part = part(&rows)?;
-    clock.lap("check");
-
     let spec = SumsSpec {
         features: head.weight.cols(),
         bias: head.bias.is_some(),
         targets: rows.targets(),
     };
+    let mut on_grid = None;
+    if let Some(exact) = &params.exact {
+        if exact.grid == GridChoice::Recorded {
+            // Of the whole file, so that the shards of one file are on one grid.
+            let whole = 0..rows.total();
+            rows.choose(params.forget.as_ref(), whole, params.seed, progress)?;
+        }
+        clock.lap("check");
+        on_grid = Some(exact_spec(exact, &rows, spec, scheduler, progress)?);
+        clock.lap("grid");
+    }
+    rows.choose(params.forget.as_ref(), range, params.seed, progress)?;
+    let mut part = part(&rows)?;
+    if on_grid.is_none() {
+        clock.lap("check");
+    }
+
     let (mut features, mut wanted) = (Digest::new(), Digest::new());
     let mut forgotten_rows = Vec::new();
     let all = Which::All;
-    let (retained, forgotten) =
-        split_sums(engine, &rows, spec, all, scheduler, progress, |batch| {
-            features.add(batch.rows.bytes());
-            match batch.targets {
-                Targets::None => {}
-                Targets::Classes(classes) => {
-                    wanted.add(bytemuck::cast_slice(classes));
-                }
-                Targets::Values(values) => {
-                    wanted.add(values.bytes());
-                }
+    let note = |batch: &RowBatch<'_>| {
+        features.add(batch.rows.bytes());
+        match batch.targets {
+            Targets::None => {}
+            Targets::Classes(classes) => {
+                wanted.add(bytemuck::cast_slice(classes));
             }
-            let gone = rows.forgotten_in(batch);
-            forgotten_rows.extend(gone.iter().map(|&i| batch.start + i as u64));
-        })?;
+            Targets::Values(values) => {
+                wanted.add(values.bytes());
+            }
+        }
+        let gone = rows.forgotten_in(batch);
+        forgotten_rows.extend(gone.iter().map(|&i| batch.start + i as u64));
+    };
+    let (mut shard, said) = match &on_grid {
+        None => {
+            let (retained, forgotten) =
+                split_sums(engine, &rows, spec, all, scheduler, progress, note)?;
+            let shard = Shard {
+                spec,
+                parts: Vec::new(),
+                retained,
+                forgotten,
+                forgotten_rows: Vec::new(),
+                exact: None,
+            };
+            (shard, None)
+        }
+        Some((spec, recording)) => {
+            let (state, seen) = split_exact(engine, &rows, spec, all, scheduler, progress, note)?;
+            let said = exact::report(&state, *recording, 0, Some(seen));
+            (Shard::of_exact(state, Vec::new(), Vec::new())?, Some(said))
+        }
+    };
     rows.unchanged()?;
     clock.lap("sums");
 
     part.content = features.text() + &wanted.text();
-    let shard = Shard {
-        spec,
-        parts: vec![part],
-        retained,
-        forgotten,
-        forgotten_rows: vec![forgotten_rows],
-    };
+    shard.parts = vec![part];
+    shard.forgotten_rows = vec![forgotten_rows];
     let mut report = report("gram", &shard, &clock)?;
+    if let Some((exact, warnings)) = said {
+        report.exact = Some(exact);
+        report.warnings.extend(warnings);
+    }
     if spec.targets == 0 {
         report.warnings.push(
             "there are neither `labels` nor `targets`: only `.objective = interpolate` with `.source = head` can go on from here"
@@ -251,6 +287,11 @@ pub fn merge(paths: &[PathBuf], progress: &mut dyn Progress) -> Result<Outcome> 
     clock.lap("merge");
     let mut report = report("merge", &shard, &clock)?;
     report.warnings.extend(shard.gaps_in_words());
+    if let Some(state) = &shard.exact {
+        let (exact, warnings) = exact::report(state, false, 0, None);
+        report.exact = Some(exact);
+        report.warnings.extend(warnings);
+    }
     Ok(Outcome { shard, report })
 }
 

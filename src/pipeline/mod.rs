@@ -8,6 +8,7 @@
 //! A run reports where it is through [`Progress`], which also lets the caller stop it.
 
 mod clock;
+mod exact;
 pub mod gram;
 pub mod head;
 #[cfg(feature = "nn")]

@@ -1,5 +1,6 @@
 //! The report of a head for people: the same lines on a terminal and on a page.
 
+use super::exact;
 use super::format::{self, Notation};
 use crate::outcome::HeadReport;
 
@@ -97,6 +98,15 @@ impl HeadReport {
             "The dual route solves a system of the size of the rows, the primal one of the size of the features; \
              both give the same head.",
         );
+        if let Some(exact) = &self.exact {
+            fact(
+                "exact",
+                exact::in_words(exact, notation),
+                "Features are rounded to multiples of a power of two, one for each column, which moves values by so much of \
+                 themselves; sums, and subtracting from them, are free of rounding. Rows beyond the bits are summed exactly \
+                 too, the long way.",
+            );
+        }
         if let Some(verify) = &self.verify {
             fact(
                 "distance",

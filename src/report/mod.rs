@@ -28,6 +28,7 @@
 //! ```
 
 pub mod charts;
+mod exact;
 mod format;
 mod head;
 pub mod html;

@@ -1,6 +1,7 @@
 //! The report of sums for a terminal.
 
-use super::format;
+use super::exact;
+use super::format::{self, Notation};
 use crate::outcome::SumsReport;
 
 impl SumsReport {
@@ -36,6 +37,10 @@ impl SumsReport {
         }
         if self.parts.len() > LISTED {
             out.push_str(&format!("        and {} more\n", self.parts.len() - LISTED));
+        }
+        if let Some(exact) = &self.exact {
+            let words = exact::in_words(exact, Notation::Plain);
+            out.push_str(&format!("exact   {words}\n"));
         }
         out.push_str(&format!("digest  {}\n", format::one_line(&self.digest)));
         let machine = match &self.device {

@@ -5,6 +5,7 @@
 mod cli;
 mod core;
 mod engine;
+mod exact;
 mod forge;
 #[cfg(feature = "nn")]
 mod fuzz;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use half::{bf16, f16};
 use muso::Error;
@@ -10,7 +11,9 @@ use muso::data::forget::parse_ids;
 use muso::data::{
     Forget, Head, OutTensor, OutputFile, RowBuffer, TensorFile, commit_all, idx, to_safetensors,
 };
-use muso::engine::{Dtype, Matrix, Sums, SumsSpec};
+use muso::engine::exact::{ExactAccumulator, ExactSpec, Grid, Plain};
+use muso::engine::{Dtype, Matrix, Sums, SumsSpec, Targets};
+use muso::gram::exact::ExactState;
 use muso::gram::shard::{Part, Shard, merge, nothing};
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -181,7 +184,42 @@ pub(crate) fn shard(first: u64, rows: u64, order: usize, targets: usize) -> Shar
         } else {
             vec![]
         }],
+        exact: None,
     }
+}
+
+/// The same in integers, which are sums over rows indeed.
+fn exact_shard(first: u64, rows: u64, order: usize, targets: usize) -> Shard {
+    let plain = shard(first, rows, order, targets);
+    let features = plain.spec.features;
+    let spec = ExactSpec {
+        sums: plain.spec,
+        classes: targets > 0,
+        grid: Arc::new(Grid::new(20, vec![-3; features], vec![]).unwrap()),
+        setters: rows.is_multiple_of(2),
+    };
+    let sums = |rows: u64| {
+        let mut sums = Box::new(Plain::new(&spec).unwrap());
+        let z = Matrix::from_fn(rows as usize, features, |i, j| {
+            (i * 7 + j) as f64 * 0.3 - 1.0
+        });
+        let classes: Vec<i64> = (0..rows as i64)
+            .map(|i| i % targets.max(1) as i64)
+            .collect();
+        let wanted = match targets {
+            0 => Targets::None,
+            _ => Targets::Classes(&classes),
+        };
+        sums.push(z.as_rows(), wanted).unwrap();
+        sums.finish().unwrap().0
+    };
+    let gone = plain.forgotten.rows;
+    let state = ExactState {
+        retained: sums(rows - gone),
+        forgotten: sums(gone),
+        spec,
+    };
+    Shard::of_exact(state, plain.parts, plain.forgotten_rows).unwrap()
 }
 
 fn any_dtype() -> impl Strategy<Value = Dtype> {
@@ -198,12 +236,13 @@ proptest! {
 
     #[test]
     fn sums_come_back_as_they_were(first in 0_u64..1 << 40, rows in 1_u64..9, order in 1_usize..6, targets in 0_usize..4) {
-        let written = shard(first, rows, order, targets);
-        let bytes = written.to_safetensors().unwrap();
-        let scratch = Scratch::new(&bytes);
-        let read = Shard::load(&scratch.path).unwrap();
-        prop_assert_eq!(&read, &written);
-        prop_assert_eq!(&read.to_safetensors().unwrap(), &bytes);
+        for written in [shard, exact_shard].map(|make| make(first, rows, order, targets)) {
+            let bytes = written.to_safetensors().unwrap();
+            let scratch = Scratch::new(&bytes);
+            let read = Shard::load(&scratch.path).unwrap();
+            prop_assert_eq!(&read, &written);
+            prop_assert_eq!(&read.to_safetensors().unwrap(), &bytes);
+        }
     }
 
     /// Whatever is changed in a file of sums, it is refused or it still says the same.
@@ -213,8 +252,10 @@ proptest! {
         targets in 0_usize..3,
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         cut in proptest::option::of(any::<prop::sample::Index>()),
+        exact in any::<bool>(),
     ) {
-        let written = shard(3, 5, order, targets);
+        let make = if exact { exact_shard } else { shard };
+        let written = make(3, 5, order, targets);
         let mut bytes = written.to_safetensors().unwrap();
         for (at, value) in &changes {
             let at = at.index(bytes.len());

@@ -18,9 +18,10 @@
 //! # Ok::<(), muso::Error>(())
 //! ```
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::{OutTensor, TensorFile, shown, to_safetensors};
+use super::{OutTensor, TensorFile, shown, to_safetensors_with};
 use crate::data::OutputFile;
 use crate::engine::{Dtype, Matrix};
 use crate::{Error, Result};
@@ -38,6 +39,8 @@ pub struct Head {
     pub prefix: String,
     /// Names of other tensors in that file, which are not loaded and not saved.
     pub others: Vec<String>,
+    /// Texts that its file will carry beside the values; those of a file that it came from are not among them.
+    pub notes: BTreeMap<String, String>,
     /// The file that it came from.
     pub(crate) file: Option<PathBuf>,
 }
@@ -57,6 +60,7 @@ impl Head {
             dtype: Dtype::F64,
             prefix: String::new(),
             others: Vec::new(),
+            notes: BTreeMap::new(),
             file: None,
         }
     }
@@ -99,6 +103,7 @@ impl Head {
             dtype,
             prefix,
             others,
+            notes: BTreeMap::new(),
             file: Some(file.path().to_owned()),
         })
     }
@@ -178,7 +183,7 @@ impl Head {
         if let Some(values) = &self.bias {
             tensors.push((names[1].as_str(), OutTensor::Vector { values, dtype }));
         }
-        to_safetensors(&tensors)
+        to_safetensors_with(&tensors, &self.notes)
     }
 }
 

@@ -19,13 +19,19 @@ use crate::engine::{Matrix, Rows, Sums, SumsSpec, Targets};
 /// Rows in a block: enough that adding a block's sums to G does not show, few enough that a panel stays near.
 pub(super) const BLOCK: usize = 320;
 /// Panels of G's rows that a strip owns.
-const HEIGHT: usize = 2;
+pub(super) const HEIGHT: usize = 2;
 /// Rows of G that a strip owns.
-const STRIP: usize = HEIGHT * PANEL;
+pub(super) const STRIP: usize = HEIGHT * PANEL;
 /// Panels that a task packs, so that it reads a good part of a row in one go.
-const WIDE: usize = 8;
+pub(super) const WIDE: usize = 8;
 /// Packed rows are folded when they take about this many bytes.
 const STAGING_BYTES: usize = 4 << 20;
+
+/// Returns the number of blocks to pack before they are folded, for so many panels of packed columns.
+pub(super) fn staged_blocks(panels: usize) -> usize {
+    let block_bytes = BLOCK * panels * size_of::<Line>();
+    (STAGING_BYTES / block_bytes.max(1)).clamp(1, 64)
+}
 
 /// Recycles the memory of packed blocks: getting pages back from the system costs more than packing the rows.
 #[derive(Clone, Debug, Default)]
@@ -33,7 +39,7 @@ pub(super) struct Spare(Arc<Mutex<Vec<Vec<Line>>>>);
 
 impl Spare {
     /// Returns `count` lines with arbitrary contents.
-    fn take(&self, count: usize) -> Vec<Line> {
+    pub(super) fn take(&self, count: usize) -> Vec<Line> {
         let kept = self.0.lock().ok().and_then(|mut kept| kept.pop());
         let mut lines = kept.unwrap_or_default();
         lines.resize(count, Line::ZERO);
@@ -41,7 +47,7 @@ impl Spare {
     }
 
     /// Takes lines back, up to as many as one accumulator needs.
-    fn give(&self, lines: Vec<Line>) {
+    pub(super) fn give(&self, lines: Vec<Line>) {
         if let Ok(mut kept) = self.0.lock() {
             let held: usize = kept.iter().map(Vec::capacity).sum();
             if (held + lines.capacity()) * size_of::<Line>() <= STAGING_BYTES {
@@ -77,13 +83,66 @@ struct Block {
     classes: Vec<u32>,
 }
 
+/// Rows of G's lower triangle that are summed together: `[column panel][row]`, the columns up to and including the
+/// diagonal.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Band {
+    /// The first row.
+    pub(super) first: usize,
+    /// Number of rows, at most [`STRIP`].
+    pub(super) count: usize,
+}
+
+impl Band {
+    pub(super) fn new(first: usize, order: usize) -> Self {
+        let count = STRIP.min(order - first);
+        Self { first, count }
+    }
+
+    /// Returns the row after the last.
+    pub(super) fn end(self) -> usize {
+        self.first + self.count
+    }
+
+    /// Returns the range of panels that hold the rows.
+    pub(super) fn panels(self) -> std::ops::Range<usize> {
+        self.first / PANEL..self.end().div_ceil(PANEL)
+    }
+
+    /// Returns the number of lines that the sums take.
+    pub(super) fn lines(self) -> usize {
+        self.panels().end * STRIP
+    }
+
+    /// Adds ZᵀZ of a block (SYRK), whose packed columns `panel` gives, summed from zero.
+    #[inline(always)]
+    pub(super) fn add<'p, K: Kernel>(
+        self,
+        kernel: K,
+        panel: impl Fn(usize) -> &'p [Line],
+        sums: &mut [Line],
+    ) {
+        let (own, end) = (self.panels(), self.end());
+        for column in 0..own.end {
+            let right = panel(column);
+            let below = (own.start.max(column)..own.end).zip(own.start.max(column) - own.start..);
+            for (row, p) in below {
+                let part = Part {
+                    lower: row == column,
+                    ..Part::first(end - row * PANEL, end - column * PANEL)
+                };
+                let sums = &mut sums[column * STRIP + p * PANEL..][..PANEL];
+                kernel.multiply(panel(row), right, part, Into::Add, sums, 1);
+            }
+        }
+    }
+}
+
 /// Rows `first..first + STRIP` of G's lower triangle, and the same rows of ZᵀY.
 #[derive(Debug)]
 struct Strip {
-    first: usize,
-    /// Number of rows in the strip.
-    count: usize,
-    /// `[column panel][row]`: the columns up to and including the diagonal.
+    band: Band,
+    /// Sums of the band.
     blocks: Vec<Line>,
     /// `[target][row panel]`: a row of features is added to its class in one go.
     cross: Vec<[Line; HEIGHT]>,
@@ -91,12 +150,10 @@ struct Strip {
 
 impl Strip {
     fn new(first: usize, spec: &SumsSpec) -> Self {
-        let count = STRIP.min(spec.order() - first);
-        let panels = (first + count).div_ceil(PANEL);
+        let band = Band::new(first, spec.order());
         Self {
-            first,
-            count,
-            blocks: vec![Line::ZERO; panels * STRIP],
+            band,
+            blocks: vec![Line::ZERO; band.lines()],
             cross: vec![[Line::ZERO; HEIGHT]; spec.targets],
         }
     }
@@ -105,19 +162,12 @@ impl Strip {
     fn line(&self, row: usize, panel: usize) -> &[f64; PANEL] {
         &self.blocks[panel * STRIP + row].0
     }
-
-    /// Returns the range of panels that hold the strip's rows.
-    fn panels(&self) -> std::ops::Range<usize> {
-        let first = self.first / PANEL;
-        first..first + self.count.div_ceil(PANEL)
-    }
 }
 
 impl Accumulator {
     pub(super) fn new(spec: SumsSpec, spare: Spare) -> Self {
         let order = spec.order();
-        let block_bytes = BLOCK * order.div_ceil(PANEL) * size_of::<Line>();
-        let capacity = (STAGING_BYTES / block_bytes.max(1)).clamp(1, 64);
+        let capacity = staged_blocks(order.div_ceil(PANEL));
         let strips = (0..order)
             .step_by(STRIP)
             .map(|first| Strip::new(first, &spec))
@@ -217,18 +267,19 @@ impl Accumulator {
 /// Writes a strip's rows of G: its own part of the lower triangle, and the mirror image of the strips below.
 fn write_rows(strips: &[Strip], strip: usize, rows: &mut [f64], order: usize) {
     let own = &strips[strip];
+    let first = own.band.first;
     for (r, row) in rows.chunks_exact_mut(order).enumerate() {
-        let lower = row[..=own.first + r].chunks_mut(PANEL).enumerate();
+        let lower = row[..=first + r].chunks_mut(PANEL).enumerate();
         for (panel, to) in lower {
             to.copy_from_slice(&own.line(r, panel)[..to.len()]);
         }
     }
     for below in &strips[strip..] {
         for (r, row) in rows.chunks_exact_mut(order).enumerate() {
-            let i = own.first + r;
-            let start = (i + 1).max(below.first);
-            for j in start..below.first + below.count {
-                row[j] = below.line(j - below.first, i / PANEL)[i % PANEL];
+            let i = first + r;
+            let band = below.band;
+            for j in (i + 1).max(band.first)..band.end() {
+                row[j] = below.line(j - band.first, i / PANEL)[i % PANEL];
             }
         }
     }
@@ -328,23 +379,10 @@ impl Work for FoldStrip<'_> {
             blocks,
             targets,
         } = self;
-        let own = strip.panels();
-        let end = strip.first + strip.count;
+        let (own, end) = (strip.band.panels(), strip.band.end());
         for block in blocks {
             let panel = |index: usize| &block.panels[index * BLOCK..][..block.rows];
-            for column in 0..own.end {
-                let right = panel(column);
-                let below =
-                    (own.start.max(column)..own.end).zip(own.start.max(column) - own.start..);
-                for (row, p) in below {
-                    let part = Part {
-                        lower: row == column,
-                        ..Part::first(end - row * PANEL, end - column * PANEL)
-                    };
-                    let sums = &mut strip.blocks[column * STRIP + p * PANEL..][..PANEL];
-                    kernel.multiply(panel(row), right, part, Into::Add, sums, 1);
-                }
-            }
+            strip.band.add(kernel, panel, &mut strip.blocks);
             for (row, p) in own.clone().zip(0..) {
                 let left = panel(row);
                 for (line, &class) in left.iter().zip(&block.classes) {

@@ -5,6 +5,7 @@
 //! result has the same bytes for any number of threads.
 //!
 //! - [`gram`]: sums over rows (SYRK), streamed in blocks of a fixed number of rows whatever the caller's batches are;
+//!   [`exact`]: the same in integers, on the same kernels;
 //! - [`cholesky`]: blocked factor (POTRF) that stays packed, blocked solve (TRSM) with inverted diagonal blocks;
 //! - [`product`]: projection, kernel matrix, pull-back (GEMM); [`argmax`]: the classes alone; [`sin_cos`]: sine and
 //!   cosine for random Fourier features;
@@ -13,6 +14,7 @@
 
 mod argmax;
 mod cholesky;
+mod exact;
 mod gram;
 mod kernel;
 mod probe;
@@ -25,6 +27,7 @@ pub use probe::{Peak, Probe};
 
 use std::sync::Arc;
 
+use super::exact::{ExactAccumulator, ExactSpec};
 use super::{Engine, Matrix, Rows, Sums, SumsSpec, Targets};
 use crate::error::{Error, Result};
 
@@ -160,6 +163,10 @@ impl Engine for CpuEngine {
 
     fn finish(&self, sums: gram::Accumulator) -> Result<Sums> {
         Ok(self.compute(|| sums.finish(self.isa)))
+    }
+
+    fn exact(&self, spec: &ExactSpec) -> Result<Box<dyn ExactAccumulator>> {
+        Ok(Box::new(exact::Accumulator::new(self, spec)?))
     }
 
     fn roundings(&self, rows: u64) -> f64 {

@@ -6,9 +6,15 @@
 use super::input::Input;
 use super::plan::Plan;
 use crate::data::rows::{RowSource, Which};
+use crate::engine::exact::Seen;
 use crate::engine::{Engine, Sums};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::gram::exact::{ExactParams, ExactState, exact_spec, split_exact};
+use crate::gram::shard::Shard;
 use crate::gram::{DualGram, Gram, GramBuilder, Route, SUMS_LANE, split_sums};
+use crate::outcome::ExactReport;
+use crate::pipeline::clock::Clock;
+use crate::pipeline::exact;
 use crate::progress::Progress;
 use crate::scheduler::Scheduler;
 
@@ -41,13 +47,7 @@ pub(super) fn collect<E: Engine>(
             warnings.extend(lost_digits(&retained, &gone));
             forgotten = forgotten.add(&gone);
         }
-        warnings.extend(shard.gaps_in_words());
-        if forgotten.rows == 0 {
-            warnings.push(
-                "no row in the sums is forgotten: the new head is the one of all rows in them"
-                    .into(),
-            );
-        }
+        warnings.extend(said_of_sums(shard, input));
         let collected = Collected::Primal {
             retained,
             forgotten,
@@ -78,6 +78,85 @@ pub(super) fn collect<E: Engine>(
         }
     };
     Ok((collected, warnings))
+}
+
+/// Makes the pass over the rows in integers, on a grid that it may have to record first; sums that were made before are taken
+/// as they are. Subtracting costs nothing here.
+pub(super) fn collect_exact<E: Engine>(
+    engine: &E,
+    input: &Input<'_>,
+    plan: &Plan,
+    params: Option<&ExactParams>,
+    clock: &mut Clock,
+    scheduler: &Scheduler,
+    progress: &mut dyn Progress,
+) -> Result<(Collected, ExactReport, Vec<String>)> {
+    let (state, recording, set, seen): (ExactState, bool, usize, Option<Seen>);
+    let mut warnings = Vec::new();
+    match input
+        .shard
+        .as_ref()
+        .and_then(|shard| shard.exact.as_ref().map(|exact| (shard, exact)))
+    {
+        Some((shard, exact)) => {
+            let mut left = exact.clone();
+            (recording, warnings) = (false, said_of_sums(shard, input));
+            (set, seen) = match &input.rows {
+                None => (0, None),
+                Some(rows) => {
+                    let which = Which::Forgotten;
+                    let (gone, seen) = split_exact(
+                        engine,
+                        rows,
+                        &exact.spec,
+                        which,
+                        scheduler,
+                        progress,
+                        |_| (),
+                    )?;
+                    let set = left.forget(&gone.forgotten).map_err(|error| match error {
+                        // The rows are those of the file that the sums are of, so this is a file that was changed.
+                        Error::Overflow => Error::selection(
+                            rows.name(),
+                            "the rows to forget are not what the sums were made of",
+                            "the file that the sums were made of, unchanged",
+                        ),
+                        other => other,
+                    })?;
+                    (set, Some(seen))
+                }
+            };
+            state = left;
+        }
+        None => {
+            let rows = input.rows()?;
+            let params = params.cloned().unwrap_or_default();
+            let (spec, recorded) = exact_spec(&params, rows, plan.spec, scheduler, progress)?;
+            clock.lap("grid");
+            let (made, found) =
+                split_exact(engine, rows, &spec, Which::All, scheduler, progress, |_| ())?;
+            (state, recording, set, seen) = (made, recorded, 0, Some(found));
+        }
+    }
+    let (report, said) = exact::report(&state, recording, set, seen);
+    warnings.extend(said);
+    let (retained, forgotten) = state.to_sums()?;
+    let collected = Collected::Primal {
+        retained,
+        forgotten,
+    };
+    Ok((collected, report, warnings))
+}
+
+/// Says what to know about sums that were made before.
+fn said_of_sums(shard: &Shard, input: &Input<'_>) -> Vec<String> {
+    let mut warnings: Vec<String> = shard.gaps_in_words().into_iter().collect();
+    if input.forgotten() == 0 {
+        warnings.push(
+            "no row in the sums is forgotten: the new head is the one of all rows in them".into(),
+        );
+    }
+    warnings
 }
 
 /// Says where subtracting rows has cost digits: where they outweigh what is left.

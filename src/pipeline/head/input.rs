@@ -8,6 +8,7 @@ use crate::data::Head;
 use crate::data::rows::{Choice, RowSource};
 use crate::engine::Matrix;
 use crate::error::{Error, Result};
+use crate::gram::exact::{ExactParams, GridChoice};
 use crate::gram::shard::Shard;
 use crate::progress::{Progress, check};
 
@@ -49,6 +50,7 @@ impl<'a> Input<'a> {
             None => None,
             Some(sums) => {
                 fits_head(sums, &head)?;
+                is_as_exact(params.exact.as_ref(), sums)?;
                 needs_no_rows(params, &sums.shard, rows.is_some(), labels_wanted)?;
                 if let Some(rows) = &mut rows {
                     let ids = to_subtract(rows, sums, progress)?;
@@ -176,6 +178,30 @@ fn fits_head(sums: &NamedSums, head: &Head) -> Result<()> {
         found,
         expected: format!("{expected}, as {}", head.name()),
     })
+}
+
+/// Refuses sums that are not what was asked for in exactness, width or grid.
+fn is_as_exact(wanted: Option<&ExactParams>, sums: &NamedSums) -> Result<()> {
+    let Some(wanted) = wanted else { return Ok(()) };
+    let fault =
+        |problem: &str, expected: String| Err(Error::selection(&sums.name, problem, expected));
+    let Some(exact) = &sums.shard.exact else {
+        return fault(
+            "its sums are in f64",
+            "sums that were made with `.exact`".into(),
+        );
+    };
+    let bits = exact.spec.grid.bits();
+    if wanted.bits.is_some_and(|wanted| wanted != bits) {
+        return fault(
+            &format!("its grid has {bits} bits"),
+            format!("`.exact = {bits}`, or sums of another width"),
+        );
+    }
+    match wanted.grid {
+        GridChoice::Recorded => Ok(()),
+        _ => fault("it has a grid already", "`.sums` without `.grid`".into()),
+    }
 }
 
 /// Refuses what sums cannot give.

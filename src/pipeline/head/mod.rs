@@ -44,12 +44,13 @@ use super::Progress;
 use super::clock::Clock;
 use crate::data::rows::READ_LANE;
 use crate::data::{Head, rounded};
-use crate::engine::{Engine, Matrix};
+use crate::engine::{CpuEngine, Engine, Matrix};
 use crate::error::Result;
 use crate::gram::SUMS_LANE;
-use crate::outcome::{Change, HeadReport, RowCounts};
+use crate::outcome::{Change, ExactReport, HeadReport, RowCounts};
 use crate::scheduler::Scheduler;
-use collect::collect;
+use crate::solve::VERSION;
+use collect::{collect, collect_exact};
 use input::Input;
 use plan::Plan;
 
@@ -85,11 +86,27 @@ pub fn run<E: Engine>(
     let plan = Plan::new(params, &input)?;
     clock.lap("check");
 
-    let (collected, mut warnings) = collect(engine, &input, &plan, scheduler, progress)?;
+    let mut exact = None;
+    let (collected, mut warnings) = match plan.exact {
+        false => collect(engine, &input, &plan, scheduler, progress)?,
+        true => {
+            let asked = params.exact.as_ref();
+            let (collected, report, warnings) = collect_exact(
+                engine, &input, &plan, asked, &mut clock, scheduler, progress,
+            )?;
+            exact = Some(ExactReport {
+                solve: Some(VERSION.to_string()),
+                ..report
+            });
+            (collected, warnings)
+        }
+    };
     clock.lap("sums");
 
-    let solved = scheduler.step("solve", 0, || {
-        solve::solve(engine, &plan, &input, &collected)
+    let solved = scheduler.step("solve", 0, || match plan.exact {
+        false => solve::solve(engine, &plan, &input, &collected),
+        // On whatever device the sums were made: the bytes of the head are those of this one solve.
+        true => solve::solve(&CpuEngine::ambient(), &plan, &input, &collected),
     })?;
     let weights = rounded("weight, transposed", &solved.weights, params.dtype)?;
     clock.lap("solve");
@@ -133,6 +150,7 @@ pub fn run<E: Engine>(
     let (verify, accuracy) = verified.map_or((None, None), |v| (Some(v.distances), v.accuracy));
     let report = HeadReport {
         conditioning: solved.conditioning,
+        exact,
         trace_ratio: Some(solved.trace_ratio),
         premise: solved.premise,
         change: Change {
@@ -146,10 +164,18 @@ pub fn run<E: Engine>(
         phases: clock.phases,
         ..known(&input, &plan)
     };
-    Ok(Outcome {
-        head: input.head.with_weights(&weights),
-        report,
-    })
+    let mut head = input.head.with_weights(&weights);
+    head.notes = report.exact.iter().flat_map(notes).collect();
+    Ok(Outcome { head, report })
+}
+
+/// Returns what the file of a head from exact sums says beside its weights: by these its bytes are determined.
+fn notes(exact: &ExactReport) -> Vec<(String, String)> {
+    let solve = exact.solve.clone().unwrap_or_default();
+    vec![
+        ("muso.exact".into(), exact.bits.to_string()),
+        ("muso.solve".into(), solve),
+    ]
 }
 
 /// Returns the part of the report that is known before anything is solved.

@@ -13,6 +13,8 @@ pub(super) struct Plan {
     pub(super) ridge: f64,
     pub(super) route: Route,
     pub(super) spec: SumsSpec,
+    /// Sums in integers, and the solve whose bytes are the same everywhere.
+    pub(super) exact: bool,
 }
 
 impl Plan {
@@ -88,10 +90,23 @@ impl Plan {
                 )?;
             }
         }
+        let in_sums = input.shard.as_ref().map(|shard| shard.exact.is_some());
+        let exact = in_sums.unwrap_or(params.exact.is_some());
+        if exact && input.shard.is_none() && by_shape == Route::Dual && ridge == 0.0 {
+            let rows = input.retained();
+            return Err(Error::selection(
+                "`.exact`",
+                format!(
+                    "{rows} rows are retained, fewer than the order {order} of G: without a ridge that takes the matrix of \
+                     their inner products, of which there are no exact sums"
+                ),
+                "`.ridge` above 0, or no `.exact`",
+            ));
+        }
         // The head-based ridge update needs the forgotten rows' sums, whatever the number of retained rows.
         let route = match (objective, source) {
             (Objective::Ridge, Source::Head) => Route::Primal,
-            _ if input.shard.is_some() => Route::Primal,
+            _ if input.shard.is_some() || exact => Route::Primal,
             _ => by_shape,
         };
         Ok(Self {
@@ -104,6 +119,7 @@ impl Plan {
                 bias: input.head.bias.is_some(),
                 targets: input.targets(),
             },
+            exact,
         })
     }
 }

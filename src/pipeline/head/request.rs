@@ -2,6 +2,7 @@
 
 use crate::data::{FeatureRows, Forget, Head};
 use crate::engine::Dtype;
+use crate::gram::exact::ExactParams;
 use crate::gram::shard::Shard;
 
 /// Objective that the head minimises.
@@ -75,6 +76,8 @@ pub struct Params<'a> {
     pub source: Option<Source>,
     /// λ. Needed for ridge; 0 for interpolate when not given.
     pub ridge: Option<f64>,
+    /// Sums in integers, where asked for; exact `sums` are exact without it.
+    pub exact: Option<ExactParams>,
     /// Makes a second pass that verifies the head.
     pub verify: bool,
     /// Storage type of the new head and the labels. The report is about the head as stored; labels are those of the
@@ -95,6 +98,7 @@ impl<'a> Params<'a> {
             objective: None,
             source: None,
             ridge: None,
+            exact: None,
             verify: false,
             dtype: Dtype::F64,
         }

@@ -39,6 +39,9 @@ pub(super) fn solve<E: Engine>(
     };
     let projector = Projector::new(engine, retained, plan.ridge)?;
     let solver = projector.solver();
+    if plan.exact {
+        has_bytes_of_its_own(&solver.info())?;
+    }
     let (weights, info) = match (plan.source, collected) {
         (Source::Head, Collected::Primal { forgotten, .. })
             if plan.objective == Objective::Ridge =>
@@ -73,6 +76,22 @@ pub(super) fn solve<E: Engine>(
         trace_ratio,
         premise,
     })
+}
+
+/// Refuses the rank-revealing fallback: an eigendecomposition's bytes depend on the processor.
+fn has_bytes_of_its_own(info: &Info) -> Result<()> {
+    match info.method {
+        Method::Cholesky { .. } => Ok(()),
+        Method::Eigen { pivot, rank } => Err(Error::selection(
+            "`.exact`",
+            format!(
+                "G + λI is singular to working precision (pivot {pivot} of {}, rank {rank}), and the eigendecomposition \
+                 that would take over has other bytes on other processors",
+                info.order
+            ),
+            "a larger `.ridge`, or no `.exact`",
+        )),
+    }
 }
 
 /// Collects the warnings to heed before relying on the result.

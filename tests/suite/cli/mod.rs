@@ -7,6 +7,7 @@ mod bench;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod data;
+mod exact;
 mod exactness;
 #[cfg(all(target_os = "linux", feature = "nn"))]
 mod hostile;

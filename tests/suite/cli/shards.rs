@@ -512,12 +512,12 @@ fn shards_that_do_not_fit_are_refused() {
     let mut later = fs::read(case.path("a")).unwrap();
     let text = br#""version":"1""#;
     let at = later.windows(text.len()).position(|w| w == text).unwrap();
-    later[at + text.len() - 2] = b'2';
+    later[at + text.len() - 2] = b'3';
     case.write("later", &later);
     refused(
         &case,
         &merge(&case, &["later"]),
-        &["later", "`version`", "is 2", "expected 1"],
+        &["later", "`version`", "is 3", "expected 1"],
     );
 }
 
