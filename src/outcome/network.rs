@@ -1,7 +1,7 @@
 //! The data of a run on networks: a table, and what stands behind its numbers.
 //!
-//! A [`NetworkReport`] is a [`Table`] (methods against RA, TA, FA, MIA, AvgGap and agreement, Retrain first, the noise
-//! floor second) with the setting, the attack that MIA stands for, and for each scenario a [`Detail`]: entropies for
+//! A [`NetworkReport`] is a [`Table`] (methods against RA, TA, FA, MIA, AvgGap, seed gap and agreement, Retrain
+//! first, the noise floor second) with the setting, the attack that MIA stands for, and for each scenario a [`Detail`]: entropies for
 //! histograms, accuracies by epoch and how each method's settings were chosen.
 //!
 //! ```
@@ -9,7 +9,7 @@
 //!
 //! let row = |method: &str, gap: f64| Row {
 //!     method: method.into(),
-//!     values: [(Metric::AvgGap, Stat::exact(gap))].into(),
+//!     values: [(Metric::SeedGap, Stat::exact(gap))].into(),
 //!     ..Default::default()
 //! };
 //! let rows = vec![row("Amnesiac", 10.5), row("MUSO-S", 1.9)];
@@ -90,8 +90,8 @@ pub struct Tuning {
     pub grid: String,
     /// Settings kept: `learning rate 3e-4`.
     pub chosen: String,
-    /// AvgGap of that choice on the tuning seed.
-    pub avg_gap: f64,
+    /// Seed gap of that choice on the tuning seeds, averaged over the scenarios.
+    pub seed_gap: f64,
 }
 
 /// Bins of a histogram.
@@ -245,7 +245,7 @@ struct TuningView<'a> {
     grid: &'a str,
     chosen: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    avg_gap: Option<f64>,
+    seed_gap: Option<f64>,
 }
 
 impl<'a> From<&'a Detail> for DetailView<'a> {
@@ -274,7 +274,7 @@ impl<'a> From<&'a Detail> for DetailView<'a> {
                     method: &tuning.method,
                     grid: &tuning.grid,
                     chosen: &tuning.chosen,
-                    avg_gap: json::finite(tuning.avg_gap),
+                    seed_gap: json::finite(tuning.seed_gap),
                 })
                 .collect(),
         }
@@ -326,10 +326,13 @@ mod tests {
         assert_eq!(rows[0]["method"], "Retrain");
         assert_eq!(rows[1]["method"], NOISE_FLOOR);
         let muso = rows.iter().find(|row| row["method"] == "MUSO-S").unwrap();
-        for key in ["ra", "ta", "fa", "mia", "avg_gap", "agreement"] {
+        for key in ["ra", "ta", "fa", "mia", "seed_gap", "agreement"] {
             assert!(muso["mean"][key].is_f64(), "{key}");
             assert!(muso["std"][key].is_f64(), "{key}");
         }
+        // A gap of means has no spread over seeds.
+        assert!(muso["mean"]["avg_gap"].as_f64() <= muso["mean"]["seed_gap"].as_f64());
+        assert!(muso["std"].get("avg_gap").is_none());
         assert!(muso["seconds"].is_f64() && muso["time_ratio"].is_f64());
         assert_eq!(muso["settings"]["epochs"], "4");
         assert!(muso["mean"].get("delta_w").is_none());
@@ -339,7 +342,7 @@ mod tests {
         let sum: f64 = shares.iter().map(|x| x.as_f64().unwrap()).sum();
         assert!((sum - 100.0).abs() < 1e-9);
         assert_eq!(detail["curves"][0]["ra"].as_array().unwrap().len(), 5);
-        assert!(detail["tuning"][0]["avg_gap"].is_f64());
+        assert!(detail["tuning"][0]["seed_gap"].is_f64());
     }
 
     #[test]
@@ -350,7 +353,7 @@ mod tests {
         detail.entropies.forgotten[0].1 = vec![f64::INFINITY];
         detail.curves[0].ta[2] = f64::NAN;
         detail.curves[1].fa.clear();
-        detail.tuning[0].avg_gap = f64::NAN;
+        detail.tuning[0].seed_gap = f64::NAN;
         report.table.scenarios[0].rows[2].time_ratio = Some(f64::INFINITY);
         let text = report.to_json();
         assert!(!text.contains("null") && !text.contains("NaN") && !text.contains("inf\""));
@@ -358,7 +361,7 @@ mod tests {
         let curves = &json["details"][0]["curves"];
         assert_eq!(curves[0]["ra"].as_array().unwrap().len(), 4);
         assert_eq!(curves[1]["epochs"].as_array().unwrap().len(), 0);
-        assert!(json["details"][0]["tuning"][0].get("avg_gap").is_none());
+        assert!(json["details"][0]["tuning"][0].get("seed_gap").is_none());
         assert!(
             serde_json::from_str::<serde_json::Value>(&NetworkReport::default().to_json()).is_ok()
         );
@@ -383,7 +386,7 @@ mod tests {
         }
         let mut scenario = report.table.scenarios[0].clone();
         let worse = |row: &mut Row| {
-            row.values.insert(Metric::AvgGap, Stat::exact(50.0));
+            row.values.insert(Metric::SeedGap, Stat::exact(50.0));
         };
         scenario
             .rows

@@ -15,6 +15,8 @@ pub(crate) enum Notation {
     Plain,
     /// Plain notation with one decimal for percentages, where a line must not grow too long.
     Brief,
+    /// Brief notation of the mean alone, where there is no room for spreads.
+    Mean,
     /// Typeset notation for pages: `1.0×10⁻²⁸`.
     Typeset,
 }
@@ -126,7 +128,8 @@ pub(crate) fn value(metric: Metric, x: f64, notation: Notation) -> String {
     match metric {
         Metric::DeltaW => distance(x, notation),
         _ if !x.is_finite() => ABSENT.to_owned(),
-        _ if notation == Notation::Brief && metric != Metric::AvgGap && x.abs() < 1e4 => {
+        Metric::AvgGap | Metric::SeedGap if x.abs() < 1e4 => format!("{x:.2}"),
+        _ if matches!(notation, Notation::Brief | Notation::Mean) && x.abs() < 1e4 => {
             format!("{x:.1}")
         }
         _ if x.abs() < 1e4 => format!("{x:.2}"),
@@ -139,6 +142,7 @@ pub(crate) fn stat(metric: Metric, stat: Stat, notation: Notation) -> String {
     let mean = value(metric, stat.mean, notation);
     if !stat.is_finite()
         || !stat.std.is_finite()
+        || notation == Notation::Mean
         || (metric == Metric::DeltaW && stat == Stat::default())
     {
         return mean;

@@ -1,8 +1,9 @@
 //! Tables for a terminal.
 //!
 //! Each method has a line with our `mean ± std`; right below it, digit under digit, is the line with what the paper
-//! published. (Side by side, eight such columns would need 140 characters.) The smallest AvgGap of a scenario is starred. At most 100
-//! columns wide: where the numbers of a line do not fit, first the air around them gives way, then a decimal.
+//! published. (Side by side, eight such columns would need 140 characters.) The smallest seed
+//! gap of a scenario is starred. At most 100 columns wide: where the numbers of a line do not fit, first the air around
+//! them gives way, then a decimal, then the spreads, which the page and the JSON output have.
 //!
 //! ```
 //! use muso::outcome::{Metric, Row, ScenarioTable, Stat, Table, paper};
@@ -127,9 +128,10 @@ fn tabulate(table: &Table, settings: &[(String, String)], style: Style) -> Strin
     }
     push_wrapped(&mut out, &spread, "", style);
     let notes = table.footnotes();
+    let mut spreads = true;
     for scenario in &table.scenarios {
         out.push('\n');
-        push_scenario(&mut out, scenario, &notes, style);
+        spreads &= push_scenario(&mut out, scenario, &notes, style);
     }
     out.push('\n');
     let legend: Vec<String> = table
@@ -140,10 +142,14 @@ fn tabulate(table: &Table, settings: &[(String, String)], style: Style) -> Strin
     for line in legend {
         push_wrapped(&mut out, &line, "  ", style);
     }
-    if table.metrics().contains(&Metric::AvgGap) {
+    if !spreads {
+        let text = "Where no ± stands, lines have no room for it: the page and the JSON output have it.";
+        push_wrapped(&mut out, text, "  ", style);
+    }
+    if table.metrics().contains(&Metric::SeedGap) {
         push_wrapped(
             &mut out,
-            "*: the smallest AvgGap of the scenario",
+            "*: the smallest seed gap of the scenario",
             "  ",
             style,
         );
@@ -209,21 +215,29 @@ struct Line {
     best: bool,
 }
 
-/// Layouts from wide to narrow: the gap between columns, the air around ±, then a decimal.
-const LAYOUTS: [(usize, &str, Notation); 5] = [
+/// Layouts from wide to narrow: the gap between columns, the air around ±, then a decimal, then the spreads.
+const LAYOUTS: [(usize, &str, Notation); 7] = [
     (3, " ± ", Notation::Plain),
     (2, " ± ", Notation::Plain),
     (2, "±", Notation::Plain),
     (2, "±", Notation::Brief),
     (1, "±", Notation::Brief),
+    (2, "", Notation::Mean),
+    (1, "", Notation::Mean),
 ];
 
-fn push_scenario(out: &mut String, scenario: &ScenarioTable, notes: &[String], style: Style) {
+/// Appends the table of a scenario, and returns whether it has spreads.
+fn push_scenario(
+    out: &mut String,
+    scenario: &ScenarioTable,
+    notes: &[String],
+    style: Style,
+) -> bool {
     let metrics = scenario.metrics();
     let mut header = vec!["method".to_owned()];
     header.extend(metrics.iter().map(|m| match m {
         // The place of the star.
-        Metric::AvgGap => format!("{} ", m.title()),
+        Metric::SeedGap => format!("{} ", m.title()),
         _ => m.title().to_owned(),
     }));
     header.push("time".to_owned());
@@ -237,10 +251,11 @@ fn push_scenario(out: &mut String, scenario: &ScenarioTable, notes: &[String], s
         }
         let widths = column_widths(&header, &lines);
         let total = widths.iter().sum::<usize>() + gap * (widths.len() - 1);
-        (gap, lines, widths, total)
+        (gap, lines, widths, total, notation != Notation::Mean)
     };
     let fitting = LAYOUTS.into_iter().map(layout).find(|l| l.3 <= COLUMNS);
-    let (gap, lines, widths, total) = fitting.unwrap_or_else(|| layout(LAYOUTS[LAYOUTS.len() - 1]));
+    let (gap, lines, widths, total, spreads) =
+        fitting.unwrap_or_else(|| layout(LAYOUTS[LAYOUTS.len() - 1]));
 
     out.push_str(&style.bold(&format::one_line(&scenario.name)));
     out.push_str(&style.dim(&format!(
@@ -274,6 +289,7 @@ fn push_scenario(out: &mut String, scenario: &ScenarioTable, notes: &[String], s
             out.push('\n');
         }
     }
+    spreads
 }
 
 fn column_widths(header: &[String], lines: &[Line]) -> Vec<usize> {
@@ -308,7 +324,7 @@ fn lines(
                 || format::ABSENT.to_owned(),
                 |stat| format::stat(*metric, *stat, notation),
             );
-            if *metric == Metric::AvgGap {
+            if *metric == Metric::SeedGap {
                 text.push(if best { '*' } else { ' ' });
             }
             text

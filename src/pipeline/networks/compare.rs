@@ -15,7 +15,7 @@ use crate::engine::AnyEngine;
 #[cfg(feature = "cuda")]
 use crate::engine::Engine;
 use crate::error::Result;
-use crate::evaluate::{Judged, RowSet};
+use crate::evaluate::{Judged, RowSet, Scores, avg_gap};
 use crate::methods::networks as methods;
 use crate::outcome::{
     ABOUT_NOISE_FLOOR, ABOUT_PRETRAINED, AccuracyCurve, Detail, Entropies, Metric, NOISE_FLOOR,
@@ -160,15 +160,43 @@ fn stat(runs: &[&Run], value: impl Fn(&Run) -> f64) -> Stat {
     Stat::of(&runs.iter().map(|run| value(run)).collect::<Vec<_>>())
 }
 
-fn row(method: &str, runs: &[&Run], is_truth: bool) -> Row {
+/// Returns the means over some runs of RA, TA, FA and MIA.
+fn means(runs: &[&Run]) -> Scores {
+    let mean = |value: fn(&Scores) -> f64| stat(runs, |run| value(&run.measured.scores)).mean;
+    Scores {
+        ra: mean(|scores| scores.ra),
+        ta: mean(|scores| scores.ta),
+        fa: mean(|scores| scores.fa),
+        mia: mean(|scores| scores.mia),
+    }
+}
+
+/// Returns how far one retrained model is from the others in the means over seeds, averaged over which one it is.
+fn noise_of_means(comparisons: &[&Comparison]) -> f64 {
+    let orders = comparisons.iter().map(|c| c.retrain.len()).min().unwrap_or(0);
+    let gap = |order: usize| {
+        let one: Vec<&Run> = comparisons.iter().map(|c| &c.retrain[order]).collect();
+        let others = comparisons.iter().flat_map(|c| {
+            let others = c.retrain.iter().enumerate();
+            others.filter(|(k, _)| *k != order).map(|(_, run)| run)
+        });
+        avg_gap(&means(&one), &means(&others.collect::<Vec<_>>()))
+    };
+    (0..orders).map(gap).sum::<f64>() / orders as f64
+}
+
+/// Makes the row of a method; `gap` is the gap of its means, which Retrain has not.
+fn row(method: &str, runs: &[&Run], gap: Option<f64>) -> Row {
     let mut values = BTreeMap::from([
         (Metric::Ra, stat(runs, |run| run.measured.scores.ra)),
         (Metric::Ta, stat(runs, |run| run.measured.scores.ta)),
         (Metric::Fa, stat(runs, |run| run.measured.scores.fa)),
         (Metric::Mia, stat(runs, |run| run.measured.scores.mia)),
     ]);
-    if !is_truth {
-        values.insert(Metric::AvgGap, stat(runs, |run| run.gap));
+    if let Some(mean) = gap {
+        let std = f64::NAN;
+        values.insert(Metric::AvgGap, Stat { mean, std });
+        values.insert(Metric::SeedGap, stat(runs, |run| run.gap));
         values.insert(Metric::Agreement, stat(runs, |run| run.agreement));
     }
     Row {
@@ -218,19 +246,24 @@ fn report(
             here.iter().map(|c| choose(c)).collect()
         };
         let retrain: Vec<&Run> = here.iter().flat_map(|c| &c.retrain).collect();
-        let mut rows = vec![row(RETRAIN, &retrain, true)];
+        let truth = means(&retrain);
+        let against = |method: &str, runs: &[&Run]| {
+            let gap = avg_gap(&means(runs), &truth);
+            row(method, runs, Some(gap))
+        };
+        let mut rows = vec![row(RETRAIN, &retrain, None)];
         if config.retrains > 1 {
             rows.push(Row {
                 seconds: Stat::of(&[]),
-                ..row(NOISE_FLOOR, &retrain, false)
+                ..row(NOISE_FLOOR, &retrain, Some(noise_of_means(&here)))
             });
         }
         rows.push(Row {
             seconds: Stat::of(&[]),
-            ..row(PRETRAINED, &pick(&|c| &c.original), false)
+            ..against(PRETRAINED, &pick(&|c| &c.original))
         });
         for (k, arm) in arms.iter().enumerate() {
-            let mut row = row(&arm.name, &pick(&move |c| &c.arms[k]), false);
+            let mut row = against(&arm.name, &pick(&move |c| &c.arms[k]));
             row.time_ratio = Some(row.seconds.mean / rows[0].seconds.mean);
             row.settings = flat(&arm.method.settings());
             rows.push(row);

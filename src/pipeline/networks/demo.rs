@@ -1,7 +1,7 @@
 //! `muso demo --nn`: a small network on the embedded Fashion-MNIST, three scenarios, every method.
 //!
 //! Every method had the same small budget for its settings: those in `demo-grid.toml` were tried on two seeds that are
-//! not used again, one setting for all three scenarios, and the one with the least mean AvgGap was kept. [`tune`] does
+//! not used again, one setting for all three scenarios, and the one with the least mean seed gap was kept. [`tune`] does
 //! that, and what it found is in `demo-tuned.toml`, which [`run`] takes its settings from.
 
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ type Grid = BTreeMap<String, Vec<toml::Table>>;
 #[serde(rename_all = "kebab-case")]
 struct Tuned {
     chosen: usize,
-    avg_gap: f64,
+    seed_gap: f64,
 }
 
 fn grid() -> Result<Grid> {
@@ -62,7 +62,7 @@ fn config(seeds: &[u64]) -> Result<(Config, Vec<Tuning>)> {
             method: find(&key)?.name.to_owned(),
             grid: describe_all(&settings),
             chosen: describe(&chosen),
-            avg_gap: found.avg_gap,
+            seed_gap: found.seed_gap,
         });
         config.methods.insert(key, chosen);
     }
@@ -99,7 +99,7 @@ pub fn run(
         notes: vec![
             format!(
                 "The settings of every method were chosen on seeds {} and {}, which are not among those reported: the one \
-                 with the least mean AvgGap over the three scenarios, out of the five in the table below. `muso demo --nn \
+                 with the least mean seed gap over the three scenarios, out of the five in the table below. `muso demo --nn \
                  --tune` repeats it.",
                 TUNING_SEEDS[0], TUNING_SEEDS[1]
             ),
@@ -113,7 +113,7 @@ pub fn run(
     compare(&config, setting, place, progress)
 }
 
-/// Searches the grid of some methods, or of all if `methods` is empty, and returns the AvgGap of every setting on
+/// Searches the grid of some methods, or of all if `methods` is empty, and returns the seed gap of every setting on
 /// `seeds` as the text of `demo-tuned.toml`.
 pub fn tune(
     methods: &[String],
@@ -141,7 +141,7 @@ pub fn tune(
     let (workbench, cases) = prepare(&config, place)?;
     let comparisons = run_arms(&config, &workbench, &cases, &arms, progress)?;
     let mut text = format!(
-        "# Written by `muso demo --nn --tune`: AvgGap on seeds {seeds:?} of every setting in demo-grid.toml, by scenario in\n\
+        "# Written by `muso demo --nn --tune`: seed gap on seeds {seeds:?} of every setting in demo-grid.toml, by scenario in\n\
          # the order of demo.toml, and their mean. The least mean is chosen.\n"
     );
     let mut best: BTreeMap<&str, (usize, f64)> = BTreeMap::new();
@@ -163,7 +163,7 @@ pub fn tune(
     }
     for (key, (chosen, mean)) in best {
         text.push_str(&format!(
-            "\n[{key}]\nchosen = {chosen}\navg-gap = {mean:.2}\n"
+            "\n[{key}]\nchosen = {chosen}\nseed-gap = {mean:.2}\n"
         ));
     }
     Ok(text)

@@ -39,7 +39,7 @@ pub struct Arm {
 pub struct Run {
     /// Metrics of the network.
     pub measured: Measured,
-    /// AvgGap to Retrain, in points.
+    /// Gap to this seed's Retrain, in points.
     pub gap: f64,
     /// Percentage of the forgotten rows on which it predicts the class that Retrain predicts.
     pub agreement: f64,

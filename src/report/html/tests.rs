@@ -86,7 +86,7 @@ fn a_table_of_networks_speaks_of_gaps() {
     for row in table.scenarios.iter_mut().flat_map(|s| &mut s.rows) {
         row.values.remove(&Metric::DeltaW);
         row.paper.remove(&Metric::DeltaW);
-        row.values.insert(Metric::AvgGap, Stat::exact(1.25));
+        row.values.insert(Metric::SeedGap, Stat::exact(1.25));
     }
     let page = table_page(&table);
     assert!(
@@ -146,7 +146,7 @@ fn the_headline_says_who_is_closer() {
     assert!(page.contains("A second retrained model is itself "));
     for row in report.table.scenarios.iter_mut().flat_map(|s| &mut s.rows) {
         if is_own(&row.method) {
-            row.values.insert(Metric::AvgGap, Stat::exact(30.0));
+            row.values.insert(Metric::SeedGap, Stat::exact(30.0));
         }
     }
     let page = network_page(&report);
