@@ -4,13 +4,14 @@
 //! reads `--ridge` and `--objective ridge` instead: [`spelt`] turns one into the other in whatever is printed or written.
 
 /// Every field that a message may name, and the option that sets it.
-const FLAGS: [(&str, &str); 28] = [
+const FLAGS: [(&str, &str); 31] = [
     ("architecture", "--arch"),
     ("config", "--config"),
     ("data_path", "--data-path"),
     ("dir", "--dir"),
     ("features", "--features"),
     ("forget", "--forget"),
+    ("gpu", "--gpu"),
     ("labels", "--labels"),
     ("labels_out", "--labels-out"),
     ("largest", "--largest"),
@@ -25,12 +26,14 @@ const FLAGS: [(&str, &str); 28] = [
     ("rows", "--rows"),
     ("run", "--run"),
     ("save", "--save"),
+    ("scenarios", "--scenarios"),
     ("seeds", "--seeds"),
     ("settings", "--set"),
     ("shard", "--shard"),
     ("shards", "--shards"),
     ("source", "--from"),
     ("sums", "--sums"),
+    ("tune", "--tune"),
     ("verify", "--verify"),
     ("width", "--width"),
 ];
@@ -152,6 +155,9 @@ mod tests {
                 "mia",
                 "config",
                 "data-path",
+                "gpu",
+                "scenarios",
+                "tune",
             ];
             let absent = !cfg!(feature = "nn") && with_networks.contains(&name);
             assert!(

@@ -27,6 +27,7 @@ use serde::Serialize;
 
 use super::json;
 use super::table::{Metric, Table, view};
+use super::updates::MethodUpdates;
 use crate::evaluate::Mia;
 
 /// A whole run on networks.
@@ -55,6 +56,8 @@ pub struct Detail {
     pub curves: Vec<AccuracyCurve>,
     /// Choice of the methods' settings.
     pub tuning: Vec<Tuning>,
+    /// Label updates of the methods that have any.
+    pub updates: Vec<MethodUpdates>,
 }
 
 /// Entropies of the softmax in nats, one number a row.
@@ -218,6 +221,10 @@ struct DetailView<'a> {
     curves: Vec<CurveView<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tuning: Vec<TuningView<'a>>,
+    #[serde(skip_serializing_if = "<[MethodUpdates]>::is_empty")]
+    label_updates: &'a [MethodUpdates],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 /// Histograms and not the samples, of which there may be a hundred thousand.
@@ -276,6 +283,12 @@ impl<'a> From<&'a Detail> for DetailView<'a> {
                     chosen: &tuning.chosen,
                     seed_gap: json::finite(tuning.seed_gap),
                 })
+                .collect(),
+            label_updates: &detail.updates,
+            warnings: detail
+                .updates
+                .iter()
+                .flat_map(MethodUpdates::warnings)
                 .collect(),
         }
     }
@@ -343,6 +356,10 @@ mod tests {
         assert!((sum - 100.0).abs() < 1e-9);
         assert_eq!(detail["curves"][0]["ra"].as_array().unwrap().len(), 5);
         assert!(detail["tuning"][0]["seed_gap"].is_f64());
+        let updates = detail["label_updates"][0]["updates"].as_array().unwrap();
+        assert_eq!((updates.len(), &updates[1]["changed"]), (2, &0.005.into()));
+        assert!(updates[0]["trace_ratio"].is_f64() && updates[0]["rounding"].is_f64());
+        assert!(detail["warnings"][0].as_str().unwrap().contains("tr(Π)/D"));
     }
 
     #[test]

@@ -144,7 +144,13 @@ mod tests {
             let own = means(&numbers);
             let quarters: i64 = own.iter().zip(&retrain).map(|(a, b)| (a - b).abs()).sum();
             if (quarters - 4 * hundredths(&numbers[8])).abs() > 2 {
-                others.push((dataset, scenario, method, quarters as f64 / 400.0, numbers[8]));
+                others.push((
+                    dataset,
+                    scenario,
+                    method,
+                    quarters as f64 / 400.0,
+                    numbers[8],
+                ));
             }
             let shown = network(table.parse().unwrap_or(0), dataset, scenario, method);
             assert_eq!(shown[&Metric::AvgGap].mean, numbers[8]);
@@ -156,7 +162,13 @@ mod tests {
             [
                 ("CIFAR-20", "sub-class (sea)", "SalUn", 15.67, 15.76),
                 ("CIFAR-10", "random (1%)", "SalUn", 8.3675, 8.36),
-                ("TinyImageNet-200", "random (10%)", "BadTeacher", 10.4775, 10.47),
+                (
+                    "TinyImageNet-200",
+                    "random (10%)",
+                    "BadTeacher",
+                    10.4775,
+                    10.47
+                ),
                 ("TinyImageNet-200", "random (10%)", "MUSO", 8.0175, 8.01),
             ]
         );

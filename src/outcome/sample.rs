@@ -1,10 +1,11 @@
 //! Realistic reports for the tests of this stage.
 
 use super::{
-    Accuracy, AccuracyCurve, Change, Conditioning, Curve, Detail, Entropies, HeadReport, Metric,
-    NOISE_FLOOR, NetworkReport, Phase, Premise, RETRAIN, Row, RowCounts, ScenarioTable, Stat,
-    Table, Tuning, Verification, paper,
+    Accuracy, AccuracyCurve, Change, Conditioning, Curve, Detail, Entropies, HeadReport,
+    MethodUpdates, Metric, NOISE_FLOOR, NetworkReport, Phase, Premise, RETRAIN, Row, RowCounts,
+    ScenarioTable, Stat, Table, Tuning, Verification, paper,
 };
+use crate::labels::LabelUpdate;
 
 /// The linear table as it comes out of five seeds.
 pub(crate) fn table() -> Table {
@@ -378,5 +379,15 @@ fn detail(name: &str, methods: &[Method]) -> Detail {
                 seed_gap: 4.25,
             })
             .collect(),
+        updates: vec![MethodUpdates {
+            method: "MUSO".into(),
+            updates: [0.0, 0.005]
+                .map(|changed| LabelUpdate {
+                    trace_ratio: Some(0.9993),
+                    rounding: Some(3.5e-4),
+                    changed,
+                })
+                .into(),
+        }],
     }
 }

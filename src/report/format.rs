@@ -2,6 +2,7 @@
 
 use unicode_width::UnicodeWidthStr as _;
 
+use crate::labels::LabelUpdate;
 pub(crate) use crate::outcome::words::count;
 use crate::outcome::{Metric, Stat};
 
@@ -156,6 +157,21 @@ pub(crate) fn stat(metric: Metric, stat: Stat, notation: Notation) -> String {
         _ => value(metric, stat.std, notation),
     };
     format!("{mean} ± {std}")
+}
+
+/// Formats the vital signs of a label update: tr(Π)/D, u‖G‖/λ, and the share of rows whose label changed.
+pub(crate) fn label_update(update: &LabelUpdate, notation: Notation) -> [String; 3] {
+    let trace = update.trace_ratio.map(|x| match x.abs() < 100.0 {
+        true => format!("{x:.5}"),
+        false => scientific(x, 1, notation),
+    });
+    let rounding = update.rounding.map(|x| scientific(x, 1, notation));
+    let absent = || ABSENT.to_owned();
+    [
+        trace.unwrap_or_else(absent),
+        rounding.unwrap_or_else(absent),
+        format!("{:.1} %", 100.0 * update.changed),
+    ]
 }
 
 /// Formats a ratio of times with three significant digits at most.

@@ -24,7 +24,7 @@
 
 use super::format::{self, Notation};
 use super::run::Sheet;
-use crate::outcome::{Metric, NetworkReport, ScenarioTable, Table};
+use crate::outcome::{MethodUpdates, Metric, NetworkReport, ScenarioTable, Table};
 
 /// No line is longer.
 const COLUMNS: usize = 100;
@@ -65,7 +65,60 @@ pub(super) fn network(report: &NetworkReport, style: Style) -> String {
         0,
         format!("MIA, {}: {}", report.mia, report.mia.explanation()),
     );
-    tabulate(&table, &report.settings, style)
+    let mut out = tabulate(&table, &report.settings, style);
+    for detail in &report.details {
+        push_updates(&mut out, &detail.scenario, &detail.updates, style);
+    }
+    let details = report.details.iter();
+    let warnings = details.flat_map(|detail| {
+        let warnings = detail.updates.iter().flat_map(MethodUpdates::warnings);
+        warnings.map(move |text| format!("{}, {text}", detail.scenario))
+    });
+    push_warnings(&mut out, warnings);
+    out
+}
+
+/// Appends the label updates of the methods that have any.
+fn push_updates(out: &mut String, scenario: &str, methods: &[MethodUpdates], style: Style) {
+    if methods.is_empty() {
+        return;
+    }
+    let place = match scenario.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", format::one_line(scenario)),
+    };
+    let title =
+        format!("label updates{place}: tr(Π)/D, u‖G‖/λ, forgotten rows whose label changed");
+    out.push('\n');
+    push_wrapped(out, &title, "  ", style);
+    for MethodUpdates { method, updates } in methods {
+        let cells = updates.iter().map(|update| {
+            let signs = format::label_update(update, Notation::Plain);
+            signs.join(" ")
+        });
+        let parts: Vec<String> = cells.collect();
+        let name = shorten(&format::one_line(method), 28);
+        for (i, line) in format::wrap_parts(&parts, " · ", COLUMNS - 30)
+            .iter()
+            .enumerate()
+        {
+            let lead = if i == 0 { name.as_str() } else { "" };
+            out.push_str(lead);
+            out.push_str(&" ".repeat(30 - format::width(lead)));
+            out.push_str(line);
+            out.push('\n');
+        }
+    }
+}
+
+/// Appends warnings, each from a line of its own.
+fn push_warnings(out: &mut String, warnings: impl Iterator<Item = String>) {
+    for warning in warnings {
+        for (i, line) in format::wrap(&warning, COLUMNS - 9).iter().enumerate() {
+            let lead = if i == 0 { "warning:" } else { "        " };
+            out.push_str(&format!("{lead} {line}\n"));
+        }
+    }
 }
 
 /// Returns the models of one run with their values, and what the columns are, ending in a line break.
@@ -89,6 +142,8 @@ pub(super) fn run(report: &Sheet) -> String {
     for (name, meaning) in &report.meanings {
         out.push_str(&format!("{name:10} {meaning}\n"));
     }
+    push_updates(&mut out, "", &report.updates, Style::default());
+    push_warnings(&mut out, report.warnings.iter().cloned());
     out
 }
 
@@ -143,7 +198,8 @@ fn tabulate(table: &Table, settings: &[(String, String)], style: Style) -> Strin
         push_wrapped(&mut out, &line, "  ", style);
     }
     if !spreads {
-        let text = "Where no ± stands, lines have no room for it: the page and the JSON output have it.";
+        let text =
+            "Where no ± stands, lines have no room for it: the page and the JSON output have it.";
         push_wrapped(&mut out, text, "  ", style);
     }
     if table.metrics().contains(&Metric::SeedGap) {
@@ -472,6 +528,11 @@ mod tests {
         assert!(text.contains("FA, MIA, agreement over the 200 forgotten training rows"));
         assert!(text.contains("MIA, entropy: The paper's attack."));
         assert!(text.contains("\nnetwork      small CNN"), "{text}");
+        assert!(
+            text.contains("0.99930 3.5e-4 0.0 % · 0.99930 3.5e-4 0.5 %"),
+            "{text}"
+        );
+        assert!(text.contains("\nwarning: random, MUSO: tr(Π)/D is 0.99930; above 0.999"));
         let coloured = network(&report, Style { colour: true });
         assert!(coloured.contains("\x1b[1mMUSO-S"));
     }

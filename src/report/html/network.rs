@@ -6,11 +6,11 @@
 use maud::{Markup, html};
 
 use super::table::{Start, accuracies, dot, explanation, notes, results, seeds};
-use super::{Figure, chart_grid, is_own, key, repeat, settings};
+use super::{Figure, chart_grid, is_own, key, label_updates, repeat, settings};
 use crate::outcome::network::Histogram;
 use crate::outcome::{
-    AccuracyCurve, Detail, Entropies, Metric, NOISE_FLOOR, NetworkReport, PRETRAINED, RETRAIN, Row,
-    ScenarioTable, Table,
+    AccuracyCurve, Detail, Entropies, MethodUpdates, Metric, NOISE_FLOOR, NetworkReport,
+    PRETRAINED, RETRAIN, Row, ScenarioTable, Table,
 };
 use crate::report::format::{self, Notation};
 use crate::report::svg::{Dot, DotChart, Line, LineChart, Scale, Stroke};
@@ -40,6 +40,7 @@ pub(in crate::report) fn network_page(report: &NetworkReport) -> String {
             (results(table))
             (gaps(table))
             (accuracies(table))
+            (updates(report))
             (entropies(report))
             (epochs(report))
             (tuning(report))
@@ -47,6 +48,22 @@ pub(in crate::report) fn network_page(report: &NetworkReport) -> String {
             (repeat([&table.command, &report.config], &seeds(table)))
         },
     )
+}
+
+/// Returns the label updates with what they warn of.
+fn updates(report: &NetworkReport) -> Markup {
+    let details = report.details.iter();
+    let scenarios: Vec<(&str, &[MethodUpdates])> = details
+        .map(|d| (d.scenario.as_str(), d.updates.as_slice()))
+        .collect();
+    html! {
+        (label_updates(&scenarios))
+        @for (scenario, methods) in &scenarios {
+            @for warning in methods.iter().flat_map(MethodUpdates::warnings) {
+                p.warning { b { "Warning." } " " (scenario) ", " (warning) }
+            }
+        }
+    }
 }
 
 /// A method with its mean seed gap over the scenarios.
@@ -150,7 +167,10 @@ fn is_baseline(method: &str) -> bool {
 fn gaps(table: &Table) -> Markup {
     // Published gaps are gaps of means, and stand beside no other.
     let published = table.scenarios.iter().flat_map(|s| &s.rows);
-    let metric = match published.clone().any(|row| row.paper.contains_key(&Metric::AvgGap)) {
+    let metric = match published
+        .clone()
+        .any(|row| row.paper.contains_key(&Metric::AvgGap))
+    {
         true => Metric::AvgGap,
         false => Metric::SeedGap,
     };
@@ -168,10 +188,7 @@ fn gaps(table: &Table) -> Markup {
     let longest = ends.map(|s| s.mean + spread(s)).filter(|x| x.is_finite());
     let longest = longest.fold(0.0, f64::max);
     let noise = |s: &ScenarioTable| s.row(NOISE_FLOOR).and_then(|r| r.mean(metric));
-    let mut marks = vec![
-        ("k-own", "MUSO"),
-        ("", "other methods"),
-    ];
+    let mut marks = vec![("k-own", "MUSO"), ("", "other methods")];
     marks.push(match metric {
         Metric::AvgGap => ("k-paper", "paper"),
         _ => ("k-whisker", "± one standard deviation"),

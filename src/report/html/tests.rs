@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::labels::LabelUpdate;
 use crate::outcome::{HeadReport, Metric, NetworkReport, Stat, Table, sample};
 use crate::report::charts::{ChartPage, PageTable};
 use crate::report::run::Sheet;
@@ -117,6 +118,7 @@ fn the_page_holds_every_part() {
         "Results",
         "Gap to the retrained model",
         "Accuracies against Retrain",
+        "Label updates",
         "How sure the models are",
         "Epoch by epoch",
         "How the settings were chosen",
@@ -193,6 +195,8 @@ fn run_report() -> Sheet {
         models: vec![("MUSO".into(), vec!["99.10".into(), "86.00".into()])],
         meanings: vec![("RA".into(), "accuracy, percent".into())],
         settings: vec![("staleness".into(), "0".into())],
+        updates: Vec::new(),
+        warnings: Vec::new(),
         lanes: Summary {
             seconds: 2.0,
             lanes: vec![
@@ -314,6 +318,11 @@ fn hostile_text_is_inert_on_the_page_of_a_run() {
         models: vec![(hostile(), vec![hostile()])],
         meanings: vec![(hostile(), hostile())],
         settings: vec![(hostile(), hostile())],
+        updates: vec![MethodUpdates {
+            method: hostile(),
+            updates: vec![LabelUpdate::default()],
+        }],
+        warnings: vec![hostile()],
         lanes: Summary {
             seconds: 1.0,
             lanes: vec![lane(&hostile(), 1.0, vec![(0.0, 1.0)])],
@@ -323,7 +332,7 @@ fn hostile_text_is_inert_on_the_page_of_a_run() {
         machine: hostile(),
         version: hostile(),
     });
-    is_inert(&page, 19);
+    is_inert(&page, 21);
 }
 
 #[test]
