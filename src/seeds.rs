@@ -47,8 +47,12 @@ pub enum Purpose {
     MusoProjectorRows = 0x3501,
     /// The session of MUSO.
     MusoOrder = 0x3502,
+    /// The classes that stand in for MUSO's labels where it runs without a projector, counted by label updates.
+    MusoRandomLabels = 0x3503,
     /// The other classes that Amnesiac gives the forgotten rows.
     AmnesiacClasses = 0xA3,
+    /// The retained rows that Mix blends the forgotten ones with.
+    MixPartners = 0x313,
     /// The weights of BadTeacher's untrained teacher.
     BadTeacherWeights = 0xBAD,
     /// The share of the retained rows that BadTeacher trains on.
@@ -156,7 +160,9 @@ mod tests {
             Purpose::DescentOrder => [0x826c_dd12_8d30_e3f5, 0x6548_eb69_7c5e_9129, 0xb6d5_03ed_7aea_e08a],
             Purpose::MusoProjectorRows => [0x6e4d_7984_76d5_30f2, 0x1171_4724_98b0_4ef1, 0xf7a4_fc11_d63e_d95b],
             Purpose::MusoOrder => [0xc052_9ff2_8da0_c9f1, 0x34b7_2163_5a3f_b2e2, 0xd423_622d_fd88_c7cf],
+            Purpose::MusoRandomLabels => [0x0270_d8eb_3de1_d361, 0x0e9e_9c5e_aa4d_7f70, 0x1297_6ff6_3ba3_1edb],
             Purpose::AmnesiacClasses => [0xb1d4_8737_47c1_c8e1, 0xb515_aebf_5600_b389, 0xff05_be5d_8ec3_75b5],
+            Purpose::MixPartners => [0x17b0_c924_92db_0be6, 0x3e5e_aa03_d5e4_f59a, 0xa000_ab09_a1ea_403e],
             Purpose::BadTeacherWeights => [0x117a_357e_dfaa_268e, 0xe28e_7889_4418_e2e1, 0xc76c_6894_4ea4_1fd8],
             Purpose::BadTeacherRows => [0x1958_ed43_2070_e652, 0x842b_2f67_021e_43e9, 0x180a_8a4e_8b37_63c9],
             Purpose::BadTeacherOrder => [0xca5f_2971_97a1_2dcc, 0xb25e_4246_ea30_3935, 0xc4d2_445a_1b5b_a91b],
@@ -170,7 +176,7 @@ mod tests {
         }
     }
 
-    const ALL: [Purpose; 20] = [
+    const ALL: [Purpose; 22] = [
         Purpose::InitialWeights,
         Purpose::TrainingOrder,
         Purpose::HoldOut,
@@ -180,7 +186,9 @@ mod tests {
         Purpose::DescentOrder,
         Purpose::MusoProjectorRows,
         Purpose::MusoOrder,
+        Purpose::MusoRandomLabels,
         Purpose::AmnesiacClasses,
+        Purpose::MixPartners,
         Purpose::BadTeacherWeights,
         Purpose::BadTeacherRows,
         Purpose::BadTeacherOrder,

@@ -4,7 +4,7 @@
 //! reads `--ridge` and `--objective ridge` instead: [`spelt`] turns one into the other in whatever is printed or written.
 
 /// Every field that a message may name, and the option that sets it.
-const FLAGS: [(&str, &str); 30] = [
+const FLAGS: [(&str, &str); 33] = [
     ("architecture", "--arch"),
     ("config", "--config"),
     ("data_path", "--data-path"),
@@ -12,6 +12,7 @@ const FLAGS: [(&str, &str); 30] = [
     ("exact", "--exact"),
     ("features", "--features"),
     ("forget", "--forget"),
+    ("gpu", "--gpu"),
     ("grid", "--grid"),
     ("labels", "--labels"),
     ("labels_out", "--labels-out"),
@@ -27,12 +28,14 @@ const FLAGS: [(&str, &str); 30] = [
     ("rows", "--rows"),
     ("run", "--run"),
     ("save", "--save"),
+    ("scenarios", "--scenarios"),
     ("seeds", "--seeds"),
     ("settings", "--set"),
     ("shard", "--shard"),
     ("shards", "--shards"),
     ("source", "--from"),
     ("sums", "--sums"),
+    ("tune", "--tune"),
     ("verify", "--verify"),
     ("width", "--width"),
 ];
@@ -154,6 +157,9 @@ mod tests {
                 "mia",
                 "config",
                 "data-path",
+                "gpu",
+                "scenarios",
+                "tune",
             ];
             let absent = !cfg!(feature = "nn") && with_networks.contains(&name);
             assert!(

@@ -7,15 +7,16 @@ use muso::Error;
 use muso::data::images::{Augment, Kind, Normalisation};
 use muso::data::{Forget, OutputFile};
 use muso::evaluate::Mia;
-use muso::methods::networks::METHODS;
+use muso::methods::networks::{METHODS, Preset};
 use muso::models::Architecture;
 use muso::pipeline::networks::config::{Config, EarlyStop};
 use muso::pipeline::networks::folder::Folder;
-use muso::pipeline::networks::{Evaluate, Train, Unlearn, Workplace, compare, demo, tables};
+use muso::pipeline::networks::tables::Reproduce;
+use muso::pipeline::networks::{Evaluate, Train, Unlearn, Workplace, compare, demo, tuning};
 use muso::report::{Render, Style};
 use muso::train::{Rule, Schedule};
 
-use super::run::RunArgs;
+use super::run::{RunArgs, command_line};
 use super::{Common, Outputs, colour, device, print, progress::Bar};
 
 /// Which images, and where they are.
@@ -263,7 +264,9 @@ pub(super) struct EvaluateArgs {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:\n  \
     muso compare --forget-random 0.1 --seeds 3\n  \
-    muso compare --config experiment.toml --report report.html\n\n\
+    muso compare --config experiment.toml --report report.html\n  \
+    muso compare --config grid.toml --tune 2                 every method's arms are its settings to choose from\n  \
+    muso compare --config experiment.toml --ablate paper     MUSO around a preset, one setting at a time\n\n\
     Trains, retrains from the same initial weights, unlearns with every method (or those that the configuration names)\n\
     and shows how far each ends from retraining.")]
 pub(super) struct CompareArgs {
@@ -276,6 +279,15 @@ pub(super) struct CompareArgs {
     /// Only these methods, separated by commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     methods: Option<Vec<String>>,
+    /// Choose each method's settings among its arms first, on so many seeds that are not reported; all methods must have
+    /// the same number of arms
+    #[arg(long, value_name = "SEEDS", conflicts_with = "ablate")]
+    tune: Option<u64>,
+    #[command(flatten)]
+    ablation: AblationArgs,
+    /// Keep finished jobs in this folder, and go on with those that are in it
+    #[arg(long, value_name = "DIR")]
+    resume: Option<PathBuf>,
     /// Which membership attack: entropy (the paper's), confidence or loss
     #[arg(long, value_name = "NAME")]
     mia: Option<Mia>,
@@ -287,6 +299,23 @@ pub(super) struct CompareArgs {
     net: NetArgs,
     #[command(flatten)]
     recipe: RecipeArgs,
+}
+
+/// An ablation of MUSO in place of a comparison of methods.
+#[derive(Clone, Debug, Args)]
+pub(super) struct AblationArgs {
+    /// Compare MUSO with variations of itself around a preset, one setting at a time: paper, released-2024-10 or
+    /// released-2025-02
+    #[arg(long, value_name = "PRESET", value_parser = preset)]
+    pub(super) ablate: Option<Preset>,
+    /// With --ablate: all combinations instead of one setting at a time, which are thousands
+    #[arg(long, requires = "ablate")]
+    pub(super) product: bool,
+}
+
+fn preset(name: &str) -> Result<Preset, String> {
+    let known = Preset::ALL.map(Preset::key).join(", ");
+    Preset::find(name).ok_or_else(|| format!("no such preset; there are {known}"))
 }
 
 impl DataArgs {
@@ -562,13 +591,36 @@ pub(super) fn compare(args: &CompareArgs, common: &Common) -> anyhow::Result<()>
         config.choose(&names)?;
     }
     config.check()?;
-    let setting = compare::Setting::own();
+    if let Some(preset) = args.ablation.ablate {
+        config.ablate(preset, args.ablation.product)?;
+    }
+    if let Some(count) = args.tune {
+        super::check_seeds(count)?;
+    }
+    let mut setting = compare::Setting {
+        command: command_line(),
+        ..compare::Setting::own()
+    };
     let inputs = [
         ("--forget", listed(forget.as_ref())),
         ("--config", args.data.config.as_deref()),
     ];
     present(&args.report, &inputs, common, |place, bar| {
-        compare::run(&config, setting, place, bar)
+        if let Some(count) = args.tune {
+            let first = 1 + config.seeds.iter().max().copied().unwrap_or(0);
+            let seeds: Vec<u64> = (0..count).map(|k| first.wrapping_add(k)).collect();
+            let (chosen, tuning) = tuning::tuned(&config, &seeds, place, bar)?;
+            setting.notes.push(format!(
+                "Settings were chosen on seeds {}, which are not reported.",
+                seeds
+                    .iter()
+                    .map(u64::to_string)
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            ));
+            (config, setting.tuning) = (chosen, tuning);
+        }
+        compare::run(&config, setting, place, args.resume.as_deref(), bar)
     })
 }
 
@@ -578,44 +630,33 @@ pub(super) fn demo(
     command: &str,
     page: &Path,
     common: &Common,
+    ablation: &AblationArgs,
 ) -> anyhow::Result<()> {
-    present(page, &[], common, |place, bar| {
-        demo::run(seeds, command, place, bar)
+    present(page, &[], common, |place, bar| match ablation.ablate {
+        Some(preset) => demo::ablate(preset, ablation.product, seeds, command, place, bar),
+        None => demo::run(seeds, command, place, bar),
     })
 }
 
 /// `muso demo --nn --tune`.
 pub(super) fn tune(methods: &[String], seeds: &[u64], common: &Common) -> anyhow::Result<()> {
-    let place = Workplace::for_jobs(device::engine(common)?, device::threads(common)?);
+    let place = Workplace::for_jobs(device::engine(common)?, device::threads(common)?)?;
     let found = demo::tune(methods, seeds, &place, &mut Bar::new())?;
     print(&found)?;
     Ok(())
 }
 
 /// `muso reproduce table2` to `table4`.
-pub(super) struct Reproduce {
-    pub(super) table: tables::NetworkTable,
-    pub(super) scale: tables::Scale,
-    pub(super) path: Option<PathBuf>,
-    pub(super) seeds: Vec<u64>,
-    pub(super) command: String,
-}
-
-impl Reproduce {
-    pub(super) fn run(&self, page: &Path, common: &Common) -> anyhow::Result<()> {
-        present(page, &[], common, |place, bar| {
-            let path = self.path.as_ref();
-            tables::reproduce(
-                self.table,
-                self.scale,
-                path,
-                &self.seeds,
-                &self.command,
-                place,
-                bar,
-            )
-        })
+pub(super) fn reproduce(
+    request: &Reproduce,
+    dry_run: Option<&str>,
+    page: &Path,
+    common: &Common,
+) -> anyhow::Result<()> {
+    if let Some(gpu) = dry_run {
+        return Ok(print(&request.dry_run(gpu)?)?);
     }
+    present(page, &[], common, |place, bar| request.run(place, bar))
 }
 
 /// Runs a comparison and writes its outputs.
@@ -625,7 +666,7 @@ fn present(
     common: &Common,
     compare: impl FnOnce(&Workplace, &mut Bar) -> muso::Result<compare::Compared>,
 ) -> anyhow::Result<()> {
-    let place = Workplace::for_jobs(device::engine(common)?, device::threads(common)?);
+    let place = Workplace::for_jobs(device::engine(common)?, device::threads(common)?)?;
     let mut outputs = Outputs::beside(inputs);
     let mut report = outputs.open("--report", Some(page))?;
     let mut json = outputs.open("--json", common.json.as_deref())?;

@@ -50,7 +50,7 @@ impl RunArgs {
 }
 
 /// The command as it was given, for a shell.
-fn command_line() -> String {
+pub(super) fn command_line() -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./=,:+@%".contains(c);
     let quoted = |argument: std::ffi::OsString| {
         let text = argument.to_string_lossy().into_owned();

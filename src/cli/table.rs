@@ -35,6 +35,9 @@ pub(super) struct DemoArgs {
     #[cfg(feature = "nn")]
     #[arg(long, requires = "nn", value_name = "METHODS", num_args = 0.., value_delimiter = ',')]
     tune: Option<Vec<String>>,
+    #[cfg(feature = "nn")]
+    #[command(flatten)]
+    ablation: super::network::AblationArgs,
     /// Also write the distances to the retrained model as an SVG picture
     #[arg(long, value_name = "FILE")]
     #[cfg_attr(feature = "nn", arg(conflicts_with = "nn"))]
@@ -47,8 +50,11 @@ pub(super) struct DemoArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     muso reproduce table1 --seeds 5\n  \
-    muso reproduce table2 --data-path cifar-100-binary --scale small\n\n\
-    Tables 2 to 4 need their data sets: CIFAR-100, CIFAR-10 and Tiny ImageNet, as published.")]
+    muso reproduce table2 --data-path cifar-100-binary --scale small --resume jobs\n  \
+    muso reproduce table2 --data-path cifar-100-binary --methods muso,ssd --scenarios random\n  \
+    muso reproduce table3 --scale paper --dry-run            every job with its size, and a GPU's time for it\n\n\
+    Tables 2 to 4 need their data sets: CIFAR-100, CIFAR-10 and Tiny ImageNet, as published. --scale paper has 5 seeds and\n\
+    two retrained models a case, --scale small one of each; --dry-run tells what that comes to.")]
 pub(super) struct ReproduceArgs {
     /// Which table
     #[arg(value_enum)]
@@ -61,6 +67,26 @@ pub(super) struct ReproduceArgs {
     #[cfg(feature = "nn")]
     #[arg(long, value_name = "DIR")]
     data_path: Option<PathBuf>,
+    /// Only these methods of tables 2 to 4, separated by commas
+    #[cfg(feature = "nn")]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    methods: Vec<String>,
+    /// Only these scenarios of tables 2 to 4, separated by commas: names, or how they begin (random, full-class (sea))
+    #[cfg(feature = "nn")]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    scenarios: Vec<String>,
+    /// Keep finished jobs of tables 2 to 4 in this folder, and go on with those that are in it
+    #[cfg(feature = "nn")]
+    #[arg(long, value_name = "DIR")]
+    resume: Option<PathBuf>,
+    /// Run nothing; list every job with its size and about how long the GPU of --gpu would take
+    #[cfg(feature = "nn")]
+    #[arg(long)]
+    dry_run: bool,
+    /// With --dry-run: rtx-4090, rtx-3090, a100 or h100
+    #[cfg(feature = "nn")]
+    #[arg(long, value_name = "NAME", default_value = "rtx-4090")]
+    gpu: String,
     #[command(flatten)]
     args: TableArgs,
 }
@@ -97,12 +123,13 @@ pub(super) fn demo(args: &DemoArgs, common: &Common) -> anyhow::Result<()> {
             _ => args.table.list(0, 1),
         };
         return super::network::tune(methods, &seeds, common);
-    } else if args.nn {
+    } else if args.nn || args.ablation.ablate.is_some() {
         let seeds = args
             .table
             .list(muso::pipeline::networks::demo::FIRST_SEED, 3);
-        let command = args.table.repeat("muso demo --nn");
-        return super::network::demo(&seeds, &command, &args.table.report, common);
+        let command = super::run::command_line();
+        let page = &args.table.report;
+        return super::network::demo(&seeds, &command, page, common, &args.ablation);
     }
     linear(&args.table, args.picture.as_deref(), common, "muso demo")
 }
@@ -111,29 +138,30 @@ pub(super) fn reproduce(args: &ReproduceArgs, common: &Common) -> anyhow::Result
     super::check_seeds(args.args.seeds.unwrap_or(1))?;
     #[cfg(feature = "nn")]
     {
-        use muso::pipeline::networks::tables::{NetworkTable, Scale};
+        use muso::pipeline::networks::tables::{NetworkTable, Reproduce, Scale};
         let table = match args.table {
             PaperTable::Table1 => None,
-            PaperTable::Table2 => Some((NetworkTable::Two, "table2")),
-            PaperTable::Table3 => Some((NetworkTable::Three, "table3")),
-            PaperTable::Table4 => Some((NetworkTable::Four, "table4")),
+            PaperTable::Table2 => Some(NetworkTable::Two),
+            PaperTable::Table3 => Some(NetworkTable::Three),
+            PaperTable::Table4 => Some(NetworkTable::Four),
         };
-        if let Some((table, name)) = table {
-            let (scale, word) = match args.scale {
-                ScaleArg::Small => (Scale::Small, "small"),
-                ScaleArg::Paper => (Scale::Paper, "paper"),
+        if let Some(table) = table {
+            let scale = match args.scale {
+                ScaleArg::Small => Scale::Small,
+                ScaleArg::Paper => Scale::Paper,
             };
-            let command = args
-                .args
-                .repeat(&format!("muso reproduce {name} --scale {word}"));
-            let request = super::network::Reproduce {
+            let request = Reproduce {
                 table,
                 scale,
                 path: args.data_path.clone(),
-                seeds: args.args.list(0, 1),
-                command,
+                seeds: args.args.list(0, scale.seeds()),
+                methods: args.methods.clone(),
+                scenarios: args.scenarios.clone(),
+                resume: args.resume.clone(),
+                command: super::run::command_line(),
             };
-            return request.run(&args.args.report, common);
+            let gpu = args.dry_run.then_some(args.gpu.as_str());
+            return super::network::reproduce(&request, gpu, &args.args.report, common);
         }
     }
     linear(&args.args, None, common, "muso reproduce table1")

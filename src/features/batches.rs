@@ -63,6 +63,25 @@ pub trait Batches: Clone + Send + Sync + 'static {
         })
     }
 
+    /// Puts blends of rows on a device: row i is `own[i]` times `rows[i]` and the rest `partners[i]`.
+    ///
+    /// # Errors
+    /// The default refuses: only rows of numbers can be blended.
+    fn blended(
+        &self,
+        rows: &[usize],
+        partners: &[usize],
+        own: &[f32],
+        device: &Device,
+    ) -> Result<Self::Input> {
+        let _ = (rows, partners, own, device);
+        Err(Error::Parameter {
+            name: "method",
+            value: "mix".into(),
+            expected: "a method that does not blend rows: these cannot be".into(),
+        })
+    }
+
     /// Returns how many fixed variants of a row there are: inputs that are not the row but mean the same. A network has
     /// not memorised them. The default has none.
     fn variants(&self) -> usize {
@@ -262,6 +281,21 @@ impl Batches for Images {
             ..Order::new(rows.to_vec(), rows.len().max(1))
         };
         self.only(order, device)
+    }
+
+    fn blended(
+        &self,
+        rows: &[usize],
+        partners: &[usize],
+        own: &[f32],
+        device: &Device,
+    ) -> Result<Tensor<4>> {
+        let share = |shares: Vec<f32>| -> Tensor<4> {
+            Tensor::from_data(TensorData::new(shares, [rows.len(), 1, 1, 1]), device)
+        };
+        let rest = own.iter().map(|own| 1.0 - own).collect();
+        let [rows, partners] = [self.inputs(rows, device)?, self.inputs(partners, device)?];
+        Ok(rows * share(own.to_vec()) + partners * share(rest))
     }
 
     fn variants(&self) -> usize {

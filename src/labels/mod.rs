@@ -23,18 +23,47 @@
 
 mod leverage;
 mod network;
+#[cfg(feature = "nn")]
+mod released;
 mod target;
 
 pub use leverage::{column_select, leverage_scores};
 #[cfg(feature = "nn")]
 pub(crate) use network::relative_to;
 pub use network::{label_weights, network_labels};
+#[cfg(feature = "nn")]
+pub use released::{Release, ReleasedProjector};
 pub use target::{TargetFit, TargetForm, TargetModel, TargetParams};
+
+use serde::{Deserialize, Serialize};
 
 use crate::engine::{Engine, Matrix};
 use crate::error::Result;
 use crate::gram::Gram;
 use crate::solve::{Info, Solver, gram_solver};
+
+/// Vital signs of a projector: whether labels made with it can say anything new.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct VitalSigns {
+    /// tr(Π)/D. Near 1, Π is nearly the identity, and labels are what the trained model says already.
+    pub trace_ratio: f64,
+    /// u‖A‖/λ of the matrix A that is solved with, where u is the unit roundoff of the arithmetic and λ > 0. From 1
+    /// upwards λ is below the rounding of A.
+    pub rounding: Option<f64>,
+}
+
+/// Record of a label update of a network: the vital signs of its projector, and what it changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LabelUpdate {
+    /// tr(Π)/D; absent where labels are made without a projector.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_ratio: Option<f64>,
+    /// u‖G‖/λ; absent without a projector or a ridge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rounding: Option<f64>,
+    /// Share of the forgotten rows whose class changed, from 0 to 1; before the first update they have their own.
+    pub changed: f64,
+}
 
 /// Π_r, the projector onto the span of the retained rows, damped by λ.
 ///
@@ -76,6 +105,15 @@ impl<'e, E: Engine> Projector<'e, E> {
     /// predictions.
     pub fn trace_ratio(&self) -> Result<f64> {
         Ok(self.solver.projector_trace()? / self.gram.order() as f64)
+    }
+
+    /// Returns tr(Π)/D and u‖A‖/λ of the system A that it solves, in f64.
+    pub fn vital_signs(&self) -> Result<VitalSigns> {
+        let ratio = self.solver.info().ridge_ratio();
+        Ok(VitalSigns {
+            trace_ratio: self.trace_ratio()?,
+            rounding: ratio.map(|ratio| f64::EPSILON / 2.0 * ratio),
+        })
     }
 
     /// Returns the Gram matrix that it was made of.

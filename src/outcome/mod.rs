@@ -6,6 +6,7 @@
 //!
 //! - [`head`] and [`sums`]: a linear head that forgot rows, and sums over rows;
 //! - [`table`] and [`network`]: methods against metrics for linear models and for networks; [`run`]: one network;
+//! - [`updates`]: label updates of a method, and what their vital signs warn of;
 //! - [`paper`]: the published values that stand beside ours;
 //! - [`words`]: phrases that name rows and counts, the same in JSON, on a terminal and on a page.
 //!
@@ -35,6 +36,8 @@ pub mod run;
 pub mod sums;
 #[cfg(feature = "datasets")]
 pub mod table;
+#[cfg(feature = "datasets")]
+pub mod updates;
 pub mod words;
 
 #[cfg(all(test, feature = "datasets"))]
@@ -54,3 +57,5 @@ pub use table::{
     ABOUT_NOISE_FLOOR, ABOUT_PRETRAINED, Curve, Metric, NOISE_FLOOR, PRETRAINED, RETRAIN, Row,
     ScenarioTable, Stat, Table,
 };
+#[cfg(feature = "datasets")]
+pub use updates::MethodUpdates;

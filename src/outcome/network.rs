@@ -1,7 +1,7 @@
 //! The data of a run on networks: a table, and what stands behind its numbers.
 //!
-//! A [`NetworkReport`] is a [`Table`] (methods against RA, TA, FA, MIA, AvgGap and agreement, Retrain first, the noise
-//! floor second) with the setting, the attack that MIA stands for, and for each scenario a [`Detail`]: entropies for
+//! A [`NetworkReport`] is a [`Table`] (methods against RA, TA, FA, MIA, AvgGap, seed gap and agreement, Retrain
+//! first, the noise floor second) with the setting, the attack that MIA stands for, and for each scenario a [`Detail`]: entropies for
 //! histograms, accuracies by epoch and how each method's settings were chosen.
 //!
 //! ```
@@ -9,7 +9,7 @@
 //!
 //! let row = |method: &str, gap: f64| Row {
 //!     method: method.into(),
-//!     values: [(Metric::AvgGap, Stat::exact(gap))].into(),
+//!     values: [(Metric::SeedGap, Stat::exact(gap))].into(),
 //!     ..Default::default()
 //! };
 //! let rows = vec![row("Amnesiac", 10.5), row("MUSO-S", 1.9)];
@@ -27,6 +27,7 @@ use serde::Serialize;
 
 use super::json;
 use super::table::{Metric, Table, view};
+use super::updates::MethodUpdates;
 use crate::evaluate::Mia;
 
 /// A whole run on networks.
@@ -55,6 +56,8 @@ pub struct Detail {
     pub curves: Vec<AccuracyCurve>,
     /// Choice of the methods' settings.
     pub tuning: Vec<Tuning>,
+    /// Label updates of the methods that have any.
+    pub updates: Vec<MethodUpdates>,
 }
 
 /// Entropies of the softmax in nats, one number a row.
@@ -90,8 +93,8 @@ pub struct Tuning {
     pub grid: String,
     /// Settings kept: `learning rate 3e-4`.
     pub chosen: String,
-    /// AvgGap of that choice on the tuning seed.
-    pub avg_gap: f64,
+    /// Seed gap of that choice on the tuning seeds, averaged over the scenarios.
+    pub seed_gap: f64,
 }
 
 /// Bins of a histogram.
@@ -218,6 +221,10 @@ struct DetailView<'a> {
     curves: Vec<CurveView<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tuning: Vec<TuningView<'a>>,
+    #[serde(skip_serializing_if = "<[MethodUpdates]>::is_empty")]
+    label_updates: &'a [MethodUpdates],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 /// Histograms and not the samples, of which there may be a hundred thousand.
@@ -245,7 +252,7 @@ struct TuningView<'a> {
     grid: &'a str,
     chosen: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    avg_gap: Option<f64>,
+    seed_gap: Option<f64>,
 }
 
 impl<'a> From<&'a Detail> for DetailView<'a> {
@@ -274,8 +281,14 @@ impl<'a> From<&'a Detail> for DetailView<'a> {
                     method: &tuning.method,
                     grid: &tuning.grid,
                     chosen: &tuning.chosen,
-                    avg_gap: json::finite(tuning.avg_gap),
+                    seed_gap: json::finite(tuning.seed_gap),
                 })
+                .collect(),
+            label_updates: &detail.updates,
+            warnings: detail
+                .updates
+                .iter()
+                .flat_map(MethodUpdates::warnings)
                 .collect(),
         }
     }
@@ -326,10 +339,13 @@ mod tests {
         assert_eq!(rows[0]["method"], "Retrain");
         assert_eq!(rows[1]["method"], NOISE_FLOOR);
         let muso = rows.iter().find(|row| row["method"] == "MUSO-S").unwrap();
-        for key in ["ra", "ta", "fa", "mia", "avg_gap", "agreement"] {
+        for key in ["ra", "ta", "fa", "mia", "seed_gap", "agreement"] {
             assert!(muso["mean"][key].is_f64(), "{key}");
             assert!(muso["std"][key].is_f64(), "{key}");
         }
+        // A gap of means has no spread over seeds.
+        assert!(muso["mean"]["avg_gap"].as_f64() <= muso["mean"]["seed_gap"].as_f64());
+        assert!(muso["std"].get("avg_gap").is_none());
         assert!(muso["seconds"].is_f64() && muso["time_ratio"].is_f64());
         assert_eq!(muso["settings"]["epochs"], "4");
         assert!(muso["mean"].get("delta_w").is_none());
@@ -339,7 +355,11 @@ mod tests {
         let sum: f64 = shares.iter().map(|x| x.as_f64().unwrap()).sum();
         assert!((sum - 100.0).abs() < 1e-9);
         assert_eq!(detail["curves"][0]["ra"].as_array().unwrap().len(), 5);
-        assert!(detail["tuning"][0]["avg_gap"].is_f64());
+        assert!(detail["tuning"][0]["seed_gap"].is_f64());
+        let updates = detail["label_updates"][0]["updates"].as_array().unwrap();
+        assert_eq!((updates.len(), &updates[1]["changed"]), (2, &0.005.into()));
+        assert!(updates[0]["trace_ratio"].is_f64() && updates[0]["rounding"].is_f64());
+        assert!(detail["warnings"][0].as_str().unwrap().contains("tr(Π)/D"));
     }
 
     #[test]
@@ -350,7 +370,7 @@ mod tests {
         detail.entropies.forgotten[0].1 = vec![f64::INFINITY];
         detail.curves[0].ta[2] = f64::NAN;
         detail.curves[1].fa.clear();
-        detail.tuning[0].avg_gap = f64::NAN;
+        detail.tuning[0].seed_gap = f64::NAN;
         report.table.scenarios[0].rows[2].time_ratio = Some(f64::INFINITY);
         let text = report.to_json();
         assert!(!text.contains("null") && !text.contains("NaN") && !text.contains("inf\""));
@@ -358,7 +378,7 @@ mod tests {
         let curves = &json["details"][0]["curves"];
         assert_eq!(curves[0]["ra"].as_array().unwrap().len(), 4);
         assert_eq!(curves[1]["epochs"].as_array().unwrap().len(), 0);
-        assert!(json["details"][0]["tuning"][0].get("avg_gap").is_none());
+        assert!(json["details"][0]["tuning"][0].get("seed_gap").is_none());
         assert!(
             serde_json::from_str::<serde_json::Value>(&NetworkReport::default().to_json()).is_ok()
         );
@@ -383,7 +403,7 @@ mod tests {
         }
         let mut scenario = report.table.scenarios[0].clone();
         let worse = |row: &mut Row| {
-            row.values.insert(Metric::AvgGap, Stat::exact(50.0));
+            row.values.insert(Metric::SeedGap, Stat::exact(50.0));
         };
         scenario
             .rows

@@ -18,6 +18,7 @@ use serde::Serialize;
 
 use super::json;
 use crate::evaluate::Mia;
+use crate::labels::LabelUpdate;
 use crate::scheduler::Summary;
 
 /// The name of the model that unlearning starts from.
@@ -73,6 +74,12 @@ pub struct RunReport {
     /// The settings of the method, by path.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, String>,
+    /// Label updates of the method, where it has any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub label_updates: Vec<LabelUpdate>,
+    /// What the vital signs of those updates warn of.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// Which membership attack, where rows were forgotten.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mia: Option<Mia>,

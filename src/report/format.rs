@@ -2,6 +2,7 @@
 
 use unicode_width::UnicodeWidthStr as _;
 
+use crate::labels::LabelUpdate;
 pub(crate) use crate::outcome::words::count;
 use crate::outcome::{Metric, Stat};
 
@@ -15,6 +16,8 @@ pub(crate) enum Notation {
     Plain,
     /// Plain notation with one decimal for percentages, where a line must not grow too long.
     Brief,
+    /// Brief notation of the mean alone, where there is no room for spreads.
+    Mean,
     /// Typeset notation for pages: `1.0×10⁻²⁸`.
     Typeset,
 }
@@ -126,7 +129,8 @@ pub(crate) fn value(metric: Metric, x: f64, notation: Notation) -> String {
     match metric {
         Metric::DeltaW => distance(x, notation),
         _ if !x.is_finite() => ABSENT.to_owned(),
-        _ if notation == Notation::Brief && metric != Metric::AvgGap && x.abs() < 1e4 => {
+        Metric::AvgGap | Metric::SeedGap if x.abs() < 1e4 => format!("{x:.2}"),
+        _ if matches!(notation, Notation::Brief | Notation::Mean) && x.abs() < 1e4 => {
             format!("{x:.1}")
         }
         _ if x.abs() < 1e4 => format!("{x:.2}"),
@@ -139,6 +143,7 @@ pub(crate) fn stat(metric: Metric, stat: Stat, notation: Notation) -> String {
     let mean = value(metric, stat.mean, notation);
     if !stat.is_finite()
         || !stat.std.is_finite()
+        || notation == Notation::Mean
         || (metric == Metric::DeltaW && stat == Stat::default())
     {
         return mean;
@@ -152,6 +157,21 @@ pub(crate) fn stat(metric: Metric, stat: Stat, notation: Notation) -> String {
         _ => value(metric, stat.std, notation),
     };
     format!("{mean} ± {std}")
+}
+
+/// Formats the vital signs of a label update: tr(Π)/D, u‖G‖/λ, and the share of rows whose label changed.
+pub(crate) fn label_update(update: &LabelUpdate, notation: Notation) -> [String; 3] {
+    let trace = update.trace_ratio.map(|x| match x.abs() < 100.0 {
+        true => format!("{x:.5}"),
+        false => scientific(x, 1, notation),
+    });
+    let rounding = update.rounding.map(|x| scientific(x, 1, notation));
+    let absent = || ABSENT.to_owned();
+    [
+        trace.unwrap_or_else(absent),
+        rounding.unwrap_or_else(absent),
+        format!("{:.1} %", 100.0 * update.changed),
+    ]
 }
 
 /// Formats a ratio of times with three significant digits at most.

@@ -5,7 +5,7 @@
 
 use crate::evaluate::Mia;
 use crate::outcome::run::BEFORE;
-use crate::outcome::{RunReport, Scored, TrainReport};
+use crate::outcome::{MethodUpdates, RunReport, Scored, TrainReport};
 use crate::scheduler::Summary;
 
 /// A run in words: every number as it is shown.
@@ -25,6 +25,10 @@ pub(super) struct Sheet {
     pub(super) meanings: Vec<(String, String)>,
     /// Names and values of the method's settings.
     pub(super) settings: Vec<(String, String)>,
+    /// Label updates of the method, if it has any.
+    pub(super) updates: Vec<MethodUpdates>,
+    /// What the run warns of.
+    pub(super) warnings: Vec<String>,
     /// How the run used its lanes.
     pub(super) lanes: Summary,
     /// The command that gives the run again.
@@ -56,6 +60,14 @@ impl Sheet {
                 .collect(),
             meanings: meanings(report),
             settings: report.settings.clone().into_iter().collect(),
+            updates: match report.label_updates.is_empty() {
+                true => Vec::new(),
+                false => vec![MethodUpdates {
+                    method: name.to_owned(),
+                    updates: report.label_updates.clone(),
+                }],
+            },
+            warnings: report.warnings.clone(),
             lanes: notes.lanes.clone(),
             command: notes.command.clone(),
             config: report.config.clone(),
@@ -88,6 +100,8 @@ impl Sheet {
                 format!("accuracy, percent, over all {images} test rows"),
             )],
             settings: Vec::new(),
+            updates: Vec::new(),
+            warnings: Vec::new(),
             lanes: notes.lanes.clone(),
             command: notes.command.clone(),
             config: report.config.clone(),

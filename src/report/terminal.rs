@@ -1,8 +1,9 @@
 //! Tables for a terminal.
 //!
 //! Each method has a line with our `mean ± std`; right below it, digit under digit, is the line with what the paper
-//! published. (Side by side, eight such columns would need 140 characters.) The smallest AvgGap of a scenario is starred. At most 100
-//! columns wide: where the numbers of a line do not fit, first the air around them gives way, then a decimal.
+//! published. (Side by side, eight such columns would need 140 characters.) The smallest seed
+//! gap of a scenario is starred. At most 100 columns wide: where the numbers of a line do not fit, first the air around
+//! them gives way, then a decimal, then the spreads, which the page and the JSON output have.
 //!
 //! ```
 //! use muso::outcome::{Metric, Row, ScenarioTable, Stat, Table, paper};
@@ -23,7 +24,7 @@
 
 use super::format::{self, Notation};
 use super::run::Sheet;
-use crate::outcome::{Metric, NetworkReport, ScenarioTable, Table};
+use crate::outcome::{MethodUpdates, Metric, NetworkReport, ScenarioTable, Table};
 
 /// No line is longer.
 const COLUMNS: usize = 100;
@@ -64,7 +65,60 @@ pub(super) fn network(report: &NetworkReport, style: Style) -> String {
         0,
         format!("MIA, {}: {}", report.mia, report.mia.explanation()),
     );
-    tabulate(&table, &report.settings, style)
+    let mut out = tabulate(&table, &report.settings, style);
+    for detail in &report.details {
+        push_updates(&mut out, &detail.scenario, &detail.updates, style);
+    }
+    let details = report.details.iter();
+    let warnings = details.flat_map(|detail| {
+        let warnings = detail.updates.iter().flat_map(MethodUpdates::warnings);
+        warnings.map(move |text| format!("{}, {text}", detail.scenario))
+    });
+    push_warnings(&mut out, warnings);
+    out
+}
+
+/// Appends the label updates of the methods that have any.
+fn push_updates(out: &mut String, scenario: &str, methods: &[MethodUpdates], style: Style) {
+    if methods.is_empty() {
+        return;
+    }
+    let place = match scenario.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", format::one_line(scenario)),
+    };
+    let title =
+        format!("label updates{place}: tr(Π)/D, u‖G‖/λ, forgotten rows whose label changed");
+    out.push('\n');
+    push_wrapped(out, &title, "  ", style);
+    for MethodUpdates { method, updates } in methods {
+        let cells = updates.iter().map(|update| {
+            let signs = format::label_update(update, Notation::Plain);
+            signs.join(" ")
+        });
+        let parts: Vec<String> = cells.collect();
+        let name = shorten(&format::one_line(method), 28);
+        for (i, line) in format::wrap_parts(&parts, " · ", COLUMNS - 30)
+            .iter()
+            .enumerate()
+        {
+            let lead = if i == 0 { name.as_str() } else { "" };
+            out.push_str(lead);
+            out.push_str(&" ".repeat(30 - format::width(lead)));
+            out.push_str(line);
+            out.push('\n');
+        }
+    }
+}
+
+/// Appends warnings, each from a line of its own.
+fn push_warnings(out: &mut String, warnings: impl Iterator<Item = String>) {
+    for warning in warnings {
+        for (i, line) in format::wrap(&warning, COLUMNS - 9).iter().enumerate() {
+            let lead = if i == 0 { "warning:" } else { "        " };
+            out.push_str(&format!("{lead} {line}\n"));
+        }
+    }
 }
 
 /// Returns the models of one run with their values, and what the columns are, ending in a line break.
@@ -88,6 +142,8 @@ pub(super) fn run(report: &Sheet) -> String {
     for (name, meaning) in &report.meanings {
         out.push_str(&format!("{name:10} {meaning}\n"));
     }
+    push_updates(&mut out, "", &report.updates, Style::default());
+    push_warnings(&mut out, report.warnings.iter().cloned());
     out
 }
 
@@ -127,9 +183,10 @@ fn tabulate(table: &Table, settings: &[(String, String)], style: Style) -> Strin
     }
     push_wrapped(&mut out, &spread, "", style);
     let notes = table.footnotes();
+    let mut spreads = true;
     for scenario in &table.scenarios {
         out.push('\n');
-        push_scenario(&mut out, scenario, &notes, style);
+        spreads &= push_scenario(&mut out, scenario, &notes, style);
     }
     out.push('\n');
     let legend: Vec<String> = table
@@ -140,10 +197,15 @@ fn tabulate(table: &Table, settings: &[(String, String)], style: Style) -> Strin
     for line in legend {
         push_wrapped(&mut out, &line, "  ", style);
     }
-    if table.metrics().contains(&Metric::AvgGap) {
+    if !spreads {
+        let text =
+            "Where no ± stands, lines have no room for it: the page and the JSON output have it.";
+        push_wrapped(&mut out, text, "  ", style);
+    }
+    if table.metrics().contains(&Metric::SeedGap) {
         push_wrapped(
             &mut out,
-            "*: the smallest AvgGap of the scenario",
+            "*: the smallest seed gap of the scenario",
             "  ",
             style,
         );
@@ -209,21 +271,29 @@ struct Line {
     best: bool,
 }
 
-/// Layouts from wide to narrow: the gap between columns, the air around ±, then a decimal.
-const LAYOUTS: [(usize, &str, Notation); 5] = [
+/// Layouts from wide to narrow: the gap between columns, the air around ±, then a decimal, then the spreads.
+const LAYOUTS: [(usize, &str, Notation); 7] = [
     (3, " ± ", Notation::Plain),
     (2, " ± ", Notation::Plain),
     (2, "±", Notation::Plain),
     (2, "±", Notation::Brief),
     (1, "±", Notation::Brief),
+    (2, "", Notation::Mean),
+    (1, "", Notation::Mean),
 ];
 
-fn push_scenario(out: &mut String, scenario: &ScenarioTable, notes: &[String], style: Style) {
+/// Appends the table of a scenario, and returns whether it has spreads.
+fn push_scenario(
+    out: &mut String,
+    scenario: &ScenarioTable,
+    notes: &[String],
+    style: Style,
+) -> bool {
     let metrics = scenario.metrics();
     let mut header = vec!["method".to_owned()];
     header.extend(metrics.iter().map(|m| match m {
         // The place of the star.
-        Metric::AvgGap => format!("{} ", m.title()),
+        Metric::SeedGap => format!("{} ", m.title()),
         _ => m.title().to_owned(),
     }));
     header.push("time".to_owned());
@@ -237,10 +307,11 @@ fn push_scenario(out: &mut String, scenario: &ScenarioTable, notes: &[String], s
         }
         let widths = column_widths(&header, &lines);
         let total = widths.iter().sum::<usize>() + gap * (widths.len() - 1);
-        (gap, lines, widths, total)
+        (gap, lines, widths, total, notation != Notation::Mean)
     };
     let fitting = LAYOUTS.into_iter().map(layout).find(|l| l.3 <= COLUMNS);
-    let (gap, lines, widths, total) = fitting.unwrap_or_else(|| layout(LAYOUTS[LAYOUTS.len() - 1]));
+    let (gap, lines, widths, total, spreads) =
+        fitting.unwrap_or_else(|| layout(LAYOUTS[LAYOUTS.len() - 1]));
 
     out.push_str(&style.bold(&format::one_line(&scenario.name)));
     out.push_str(&style.dim(&format!(
@@ -274,6 +345,7 @@ fn push_scenario(out: &mut String, scenario: &ScenarioTable, notes: &[String], s
             out.push('\n');
         }
     }
+    spreads
 }
 
 fn column_widths(header: &[String], lines: &[Line]) -> Vec<usize> {
@@ -308,7 +380,7 @@ fn lines(
                 || format::ABSENT.to_owned(),
                 |stat| format::stat(*metric, *stat, notation),
             );
-            if *metric == Metric::AvgGap {
+            if *metric == Metric::SeedGap {
                 text.push(if best { '*' } else { ' ' });
             }
             text
@@ -456,6 +528,11 @@ mod tests {
         assert!(text.contains("FA, MIA, agreement over the 200 forgotten training rows"));
         assert!(text.contains("MIA, entropy: The paper's attack."));
         assert!(text.contains("\nnetwork      small CNN"), "{text}");
+        assert!(
+            text.contains("0.99930 3.5e-4 0.0 % · 0.99930 3.5e-4 0.5 %"),
+            "{text}"
+        );
+        assert!(text.contains("\nwarning: random, MUSO: tr(Π)/D is 0.99930; above 0.999"));
         let coloured = network(&report, Style { colour: true });
         assert!(coloured.contains("\x1b[1mMUSO-S"));
     }

@@ -39,6 +39,8 @@ use std::time::Duration;
 pub use lane::Lane;
 pub use trace::{LaneUse, Span, Summary, Trace};
 #[cfg(feature = "nn")]
+pub(crate) use updates::append_product;
+#[cfg(feature = "nn")]
 pub use updates::{FeatureRows, LabelUpdates};
 
 use crate::error::{Error, Result};

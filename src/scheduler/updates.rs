@@ -40,9 +40,11 @@ use muso_models::burn::tensor::{Device, Tensor};
 use super::{Lane, Scheduler};
 use crate::engine::{Engine, Matrix, SumsSpec, Targets, head_matrix, with_rows};
 use crate::error::{Error, Result};
-use crate::features::Passed;
+use crate::features::{Passed, host};
 use crate::gram::{Gram, GramBuilder, Route};
-use crate::labels::{Projector, label_weights, relative_to};
+use crate::labels::{
+    Projector, Release, ReleasedProjector, VitalSigns, label_weights, relative_to,
+};
 
 /// A batch of feature rows, [N, D], or the error that was there in its place. What
 /// [`Feed::deferred_pass`](crate::features::Feed::deferred_pass) yields is one.
@@ -76,8 +78,11 @@ pub struct LabelUpdates<E: Engine + Clone + 'static> {
     heads: Arc<Heads<E>>,
     scheduler: Scheduler,
     ridge: f64,
+    release: Option<Release>,
     staleness: usize,
     reference: Option<Arc<Matrix>>,
+    /// W* + w_p and the projector's signs of the labels that were handed over last.
+    behind: Option<(Matrix, VitalSigns)>,
     /// Updates that were started.
     started: u64,
     /// Set once labels have been handed over.
@@ -105,8 +110,10 @@ impl<E: Engine + Clone + 'static> LabelUpdates<E> {
             }),
             scheduler: Scheduler::default(),
             ridge: 1e-6,
+            release: None,
             staleness: 0,
             reference: None,
+            behind: None,
             started: 0,
             any: false,
             pending: VecDeque::new(),
@@ -122,6 +129,13 @@ impl<E: Engine + Clone + 'static> LabelUpdates<E> {
     /// Sets λ of the updates that are started from now on.
     pub fn set_ridge(&mut self, ridge: f64) {
         self.ridge = ridge;
+    }
+
+    /// Has the projector made as a version of the authors' code makes it, in f32, instead of exactly; `None` is exact.
+    /// N×D features and N×N values of the retained rows are then held in memory.
+    pub fn release(mut self, release: Option<Release>) -> Self {
+        self.release = release;
+        self
     }
 
     /// Sets y_ref, N_u×C: one-hot labels, or the original network's logits of the forgotten rows.
@@ -228,6 +242,17 @@ impl<E: Engine + Clone + 'static> LabelUpdates<E> {
         Ok(newest)
     }
 
+    /// Returns W* + w_p, (D+1)×C, behind the labels that were handed over last: Z_u(W* + w_p) − y_ref are labels of
+    /// other features by the same update.
+    pub fn weights(&self) -> Option<&Matrix> {
+        self.behind.as_ref().map(|(weights, _)| weights)
+    }
+
+    /// Returns the vital signs of the projector behind the labels that were handed over last.
+    pub fn vital_signs(&self) -> Option<VitalSigns> {
+        self.behind.as_ref().map(|(_, signs)| *signs)
+    }
+
     /// Waits for the oldest update.
     fn settle(&mut self) -> Result<Option<Matrix>> {
         let made = match self.pending.pop_front() {
@@ -239,6 +264,7 @@ impl<E: Engine + Clone + 'static> LabelUpdates<E> {
             if self.reference.is_none() {
                 self.reference = made.reference.map(Arc::new);
             }
+            self.behind = Some((made.weights, made.signs));
             made.labels
         }))
     }
@@ -257,6 +283,7 @@ impl<E: Engine + Clone + 'static> LabelUpdates<E> {
         let update = Update {
             number: self.started,
             ridge: self.ridge,
+            release: self.release,
             reference: self.reference.clone(),
             scheduler: self.scheduler.clone(),
         };
@@ -269,6 +296,7 @@ impl<E: Engine + Clone + 'static> fmt::Debug for LabelUpdates<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LabelUpdates")
             .field("ridge", &self.ridge)
+            .field("release", &self.release)
             .field("staleness", &self.staleness)
             .field("started", &self.started)
             .field("pending", &self.pending.len())
@@ -276,9 +304,11 @@ impl<E: Engine + Clone + 'static> fmt::Debug for LabelUpdates<E> {
     }
 }
 
-/// Labels of an update, and Z_u w_p if it had no reference yet.
+/// Labels of an update with what they were made of, and Z_u w_p if it had no reference yet.
 struct Made {
     labels: Matrix,
+    weights: Matrix,
+    signs: VitalSigns,
     reference: Option<Matrix>,
 }
 
@@ -311,10 +341,17 @@ impl Pending {
     }
 }
 
+/// What the projector of an update is made of.
+enum Sums {
+    Exact(Gram),
+    Released(Release, Vec<f32>),
+}
+
 /// State of one update.
 struct Update {
     number: u64,
     ridge: f64,
+    release: Option<Release>,
     reference: Option<Arc<Matrix>>,
     scheduler: Scheduler,
 }
@@ -335,13 +372,27 @@ impl<E: Engine> Heads<E> {
         retained: impl IntoIterator<Item: FeatureRows>,
         forgotten: impl IntoIterator<Item: FeatureRows>,
     ) -> Result<Made> {
-        let gram = self.gram(retained, &update.scheduler)?;
+        let sums = match update.release {
+            Some(release) => Sums::Released(release, self.rows(retained)?),
+            None => Sums::Exact(self.gram(retained, &update.scheduler)?),
+        };
         // A lane of features is ahead by some batches when the weights are there.
         let forgotten = forgotten.into_iter();
-        let weights = update.scheduler.step("solve", update.number, || {
-            let projector = Projector::new(&self.engine, gram, update.ridge)?;
-            label_weights(&projector, &self.trained, &self.initial)
-        })?;
+        let (weights, signs) = update
+            .scheduler
+            .step("solve", update.number, || match sums {
+                Sums::Exact(gram) => {
+                    let projector = Projector::new(&self.engine, gram, update.ridge)?;
+                    let weights = label_weights(&projector, &self.trained, &self.initial)?;
+                    Ok((weights, projector.vital_signs()?))
+                }
+                Sums::Released(release, rows) => {
+                    let width = self.trained.rows();
+                    let projector = ReleasedProjector::new(release, &rows, width, update.ridge)?;
+                    let weights = projector.label_weights(&self.trained, &self.initial);
+                    Ok((weights, projector.vital_signs()))
+                }
+            })?;
         let classes = weights.cols();
         let (mut outputs, mut original) = (Vec::new(), Vec::new());
         for batch in forgotten {
@@ -371,8 +422,23 @@ impl<E: Engine> Heads<E> {
         }
         Ok(Made {
             labels: relative_to(&outputs, reference),
+            weights,
+            signs,
             reference: first,
         })
+    }
+
+    /// Collects the retained rows on the host, each with a one for the bias.
+    fn rows(&self, retained: impl IntoIterator<Item: FeatureRows>) -> Result<Vec<f32>> {
+        let width = self.trained.rows() - 1;
+        let mut out = Vec::new();
+        for batch in retained {
+            for row in host(self.checked(batch)?).chunks_exact(width) {
+                out.extend_from_slice(row);
+                out.push(1.0);
+            }
+        }
+        Ok(out)
     }
 
     /// Sums over the retained rows, made as they come. Fewer rows than features are kept instead (the dual route), and
@@ -431,18 +497,27 @@ impl<E: Engine> Heads<E> {
         })
     }
 
-    /// Appends Z W. On the processor in f64; on other devices features stay there, and what comes back is f32.
     fn project(&self, features: &Tensor<2>, weights: &Matrix, out: &mut Vec<f64>) -> Result<()> {
-        if features.device() == Device::flex() {
-            let product = with_rows(features, |rows| self.engine.project(rows, weights))?;
-            out.extend_from_slice(product.as_slice());
-        } else {
-            let product = self.engine.project_tensor(features, weights)?;
-            with_rows(&product, |rows| {
-                out.extend_from_slice(rows.to_matrix().as_slice());
-                Ok(())
-            })?;
-        }
-        Ok(())
+        append_product(&self.engine, features, weights, out)
     }
+}
+
+/// Appends Z W. On the processor in f64; on other devices features stay there, and what comes back is f32.
+pub(crate) fn append_product<E: Engine>(
+    engine: &E,
+    features: &Tensor<2>,
+    weights: &Matrix,
+    out: &mut Vec<f64>,
+) -> Result<()> {
+    if features.device() == Device::flex() {
+        let product = with_rows(features, |rows| engine.project(rows, weights))?;
+        out.extend_from_slice(product.as_slice());
+    } else {
+        let product = engine.project_tensor(features, weights)?;
+        with_rows(&product, |rows| {
+            out.extend_from_slice(rows.to_matrix().as_slice());
+            Ok(())
+        })?;
+    }
+    Ok(())
 }

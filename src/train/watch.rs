@@ -34,6 +34,7 @@ use muso_models::{FeatureNet, Network};
 
 use super::network::Session;
 use crate::error::Result;
+use crate::labels::LabelUpdate;
 use crate::progress::Progress;
 
 /// Hears how far a session is and sees it after every epoch. Every event that an implementation does not override goes
@@ -61,6 +62,13 @@ pub trait Watch<N: FeatureNet = Network> {
         match self.inner() {
             Some(inner) => inner.before_step(rows),
             None => Ok(()),
+        }
+    }
+
+    /// Hears of an update of the forgotten rows' labels, when what it changed is known.
+    fn label_update(&mut self, update: &LabelUpdate) {
+        if let Some(inner) = self.inner() {
+            inner.label_update(update);
         }
     }
 
@@ -118,6 +126,10 @@ mod tests {
             done < total
         }
 
+        fn label_update(&mut self, update: &LabelUpdate) {
+            self.0.push(format!("{} of the labels", update.changed));
+        }
+
         fn before_step(&mut self, rows: &[usize]) -> Result<()> {
             self.0.push(format!("step on {rows:?}"));
             if rows.is_empty() {
@@ -145,6 +157,10 @@ mod tests {
         assert!(outer.other("features", 1, 2) && !outer.other("features", 2, 2));
         outer.before_step(&[7]).unwrap();
         outer.before_step(&[]).unwrap_err();
+        outer.label_update(&LabelUpdate {
+            changed: 0.25,
+            ..LabelUpdate::default()
+        });
         assert!(!Beside(&mut outer).at("labels", 3, 3));
         assert_eq!(
             noting.0,
@@ -155,6 +171,7 @@ mod tests {
                 "features, 2 of 2",
                 "step on [7]",
                 "step on []",
+                "0.25 of the labels",
                 "labels, 3 of 3",
             ]
         );

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use muso::engine::{AnyEngine, CpuEngine, Matrix, head_matrix, to_tensor};
 use muso::features::{Batches, Feed};
-use muso::labels::{TargetForm, TargetParams};
+use muso::labels::{LabelUpdate, TargetForm, TargetParams};
 use muso::methods::networks::{
-    Amnesiac, Ascent, BadTeacher, Entry, FineTune, LabelKind, Method, Muso, MusoS, NegGrad,
-    Reference, RidgePath, Salun, Sampling, Scrub, Ssd, Task,
+    Amnesiac, Ascent, BadTeacher, Entry, FineTune, LabelKind, Method, Mix, Muso, MusoS, NegGrad,
+    Preset, Projection, Reference, Relabel, RidgePath, Salun, Sampling, Scrub, Settings, Ssd, Task,
 };
 use muso::models::burn::module::{Module, Param};
 use muso::models::burn::nn::Linear;
@@ -83,6 +83,24 @@ impl Batches for Table {
 
     fn variant(&self, input: Tensor<2>, number: usize) -> Tensor<2> {
         input * 2_f64.powi(number as i32 + 1)
+    }
+
+    fn blended(
+        &self,
+        rows: &[usize],
+        partners: &[usize],
+        own: &[f32],
+        device: &Device,
+    ) -> Result<Tensor<2>> {
+        let (rows, partners) = (
+            self.values.select_rows(rows),
+            self.values.select_rows(partners),
+        );
+        let blend = Matrix::from_fn(rows.rows(), WIDTH, |i, j| {
+            let own = f64::from(own[i]);
+            own * rows[(i, j)] + (1.0 - own) * partners[(i, j)]
+        });
+        Ok(to_tensor(&blend, device))
     }
 }
 
@@ -423,6 +441,45 @@ fn amnesiac_draws_every_class_but_the_own() {
     }
 }
 
+#[test]
+fn mix_trains_blends_towards_their_partners() {
+    let world = World::new();
+    let own = 0.3;
+    let found = world.after(&Mix {
+        own,
+        recipe: once(),
+    });
+    let labels = &world.feed.data.labels;
+    let partners = Mix::partners(&world.retain, &FORGET, labels, world.task().seed);
+    for (row, partner) in FORGET.iter().zip(&partners) {
+        assert!(world.retain.contains(partner) && labels[*partner] != labels[*row]);
+    }
+    let rows: Vec<usize> = (0..ROWS).collect();
+    let with: Vec<usize> = rows
+        .iter()
+        .map(|row| {
+            FORGET
+                .iter()
+                .position(|f| f == row)
+                .map_or(*row, |i| partners[i])
+        })
+        .collect();
+    let (x, other) = (world.inputs(&rows), world.inputs(&with));
+    let x = x.zip(&other, |x, o| own * x + (1.0 - own) * o);
+    let start = world.weights();
+    let error = minus(&softmax(&matmul(&x, &start), 1.0), &world.one_hot(&with));
+    let down = matmul(&x.transpose(), &error);
+    let down = down.zip(&down, |g, _| g / ROWS as f64);
+    close(&found, &moved(&start, -RATE, &down));
+    // With the whole row kept, only labels are changed.
+    let found = world.after(&Mix {
+        own: 1.0,
+        recipe: once(),
+    });
+    let down = world.gradient(&start, &rows, &world.one_hot(&with), 1.0);
+    close(&found, &moved(&start, -RATE, &down));
+}
+
 /// The paper's labels, with Π formed: Z_u(w_0 + Π(w_p − w_0) + w_p) − y_ref.
 fn optimal_labels(world: &World, ridge: f64, reference: &Matrix) -> Matrix {
     let z = world.inputs(&world.retain);
@@ -460,6 +517,7 @@ fn muso_trains_towards_the_optimal_labels() {
                 every: None,
                 staleness,
                 recipe: once(),
+                ..Muso::default()
             });
             let targets = world.targets(&after);
             let expected = softmax(&labels, 1.0);
@@ -486,16 +544,264 @@ fn muso_trains_towards_the_optimal_labels() {
     }
 }
 
+/// Notes what a run tells of its label updates.
+#[derive(Default)]
+struct Updates(Vec<LabelUpdate>);
+
+impl Watch<Regression> for Updates {
+    fn label_update(&mut self, update: &LabelUpdate) {
+        self.0.push(*update);
+    }
+}
+
+/// Π of the retained rows with their ones, formed from the inverse of the damped kernel.
+fn formed_projector(world: &World, ridge: f64) -> Matrix {
+    let z = world.inputs(&world.retain);
+    let kernel = matmul(&z, &z.transpose());
+    let damped = kernel.zip(&identity(z.rows()), |k, one| k + ridge * one);
+    matmul(&z.transpose(), &gauss_solve(&damped, &z))
+}
+
+/// One step on all rows shows the labels of a batch to be those of the update, and every projector to be its formula.
+#[test]
+fn muso_is_told_apart_by_its_projector_alone() {
+    let world = World::new();
+    let ridge = 0.5;
+    let logits = matmul(&world.inputs(&FORGET), &world.weights());
+    let (trained, initial) = (world.weights(), head_matrix(&world.initial.head));
+    let exact = formed_projector(&world, ridge);
+    let unit = formed_projector(&world, 1.0);
+    let of_woodbury = unit.zip(&unit, |x, _| x / ridge);
+    for (projector, formed, u) in [
+        (Projection::Exact, &exact, f64::EPSILON),
+        (Projection::October2024, &exact, f64::from(f32::EPSILON)),
+        (
+            Projection::February2025,
+            &of_woodbury,
+            f64::from(f32::EPSILON),
+        ),
+    ] {
+        let moved = matmul(formed, &minus(&trained, &initial));
+        let weights = Matrix::from_fn(WIDTH + 1, CLASSES, |i, k| {
+            initial[(i, k)] + moved[(i, k)] + trained[(i, k)]
+        });
+        let labels = minus(&matmul(&world.inputs(&FORGET), &weights), &logits);
+        let expected = softmax(&labels, 1.0);
+        for relabel in [Relabel::Update, Relabel::Batch] {
+            let method = Muso {
+                projector,
+                relabel,
+                sampling: Sampling::All,
+                labels: LabelKind::Soft,
+                ridge: RidgePath::Constant(ridge),
+                recipe: once(),
+                ..Muso::default()
+            };
+            let mut updates = Updates::default();
+            let after = method.unlearn(&world.task(), &mut updates).unwrap();
+            let targets = world.targets(&head_matrix(&after.head));
+            for (i, &row) in FORGET.iter().enumerate() {
+                for (a, b) in targets.row(row).iter().zip(expected.row(i)) {
+                    assert!((a - b).abs() < 5e-4, "{projector:?} {relabel:?}: {a} {b}");
+                }
+            }
+            let [update] = updates.0[..] else {
+                panic!("{:?}", updates.0)
+            };
+            let trace: f64 = (0..=WIDTH).map(|i| formed[(i, i)]).sum();
+            let trace = trace / (WIDTH + 1) as f64;
+            assert!((update.trace_ratio.unwrap() / trace - 1.0).abs() < 1e-5);
+            let kernel = {
+                let z = world.inputs(&world.retain);
+                match projector {
+                    Projection::February2025 => matmul(&z.transpose(), &z),
+                    _ => matmul(&z, &z.transpose()),
+                }
+            };
+            let sums =
+                (0..kernel.rows()).map(|i| kernel.row(i).iter().map(|x| x.abs()).sum::<f64>());
+            let norm: f64 = sums.fold(0.0, f64::max);
+            let rounding = u / 2.0 * norm / ridge;
+            assert!((update.rounding.unwrap() / rounding - 1.0).abs() < 1e-5);
+            let own = &world.feed.data.labels;
+            let top = |i: usize| {
+                let row = expected.row(i);
+                (0..CLASSES)
+                    .max_by(|&a, &b| row[a].total_cmp(&row[b]))
+                    .unwrap()
+            };
+            let changed = (0..FORGET.len())
+                .filter(|&i| top(i) as i64 != own[FORGET[i]])
+                .count();
+            assert_eq!(update.changed, changed as f64 / FORGET.len() as f64);
+        }
+    }
+}
+
+#[test]
+fn random_labels_are_of_any_class_and_drawn_anew() {
+    let world = World::new();
+    let mut seen = [[0; CLASSES]; ROWS];
+    for seed in 0..40 {
+        let mut task = world.task();
+        task.seed = seed;
+        let method = Muso {
+            projector: Projection::RandomLabels,
+            recipe: once(),
+            ..Muso::default()
+        };
+        let mut updates = Updates::default();
+        let after = method.unlearn(&task, &mut updates).unwrap();
+        assert!(updates.0[0].trace_ratio.is_none() && updates.0.len() == 1);
+        let targets = world.targets(&head_matrix(&after.head));
+        for row in FORGET {
+            seen[row][class_of(targets.row(row)) as usize] += 1;
+        }
+    }
+    // Three classes in forty draws: fewer than four of one have a chance of one in ten thousand.
+    for row in FORGET {
+        assert!(
+            seen[row].iter().all(|&n| n >= 4),
+            "row {row}: {:?}",
+            seen[row]
+        );
+    }
+}
+
+/// The values of the released code's `np.linspace(0, np.pi, epochs)` path, an epoch late.
+#[test]
+fn the_released_path_of_the_ridge_lags_by_an_epoch() {
+    let path = RidgePath::LaggedCosine(1e-6, 1e-2);
+    let at = |epochs: usize| -> Vec<f64> {
+        let part = |epoch: usize| epoch as f64 / epochs as f64;
+        (0..epochs)
+            .map(|epoch| path.at(part(epoch), epochs))
+            .collect()
+    };
+    let close = |found: Vec<f64>, wanted: &[f64]| {
+        assert_eq!(found.len(), wanted.len());
+        for (a, b) in found.iter().zip(wanted) {
+            assert!((a - b).abs() < 1e-12, "{found:?} {wanted:?}");
+        }
+    };
+    close(at(1), &[1e-6]);
+    close(at(2), &[1e-6, 1e-6]);
+    close(at(3), &[1e-6, 1e-6, 0.0050005]);
+    let quarter = 0.5 - 0.5 * std::f64::consts::FRAC_PI_4.cos();
+    let rise = |r: f64| 1e-6 + (1e-2 - 1e-6) * r;
+    close(
+        at(5),
+        &[1e-6, 1e-6, rise(quarter), rise(0.5), rise(1.0 - quarter)],
+    );
+}
+
+#[test]
+fn released_sampling_keeps_up_to_twice_the_share_and_favours_the_last() {
+    let rows: Vec<usize> = (0..1_000).collect();
+    let (mut first, mut last) = (0, 0);
+    for seed in 0..50 {
+        let kept = Muso::sampled_as_released(&rows, 0.2, 128, seed).unwrap();
+        let distinct: std::collections::HashSet<usize> = kept.iter().copied().collect();
+        assert_eq!(distinct.len(), kept.len());
+        assert!((200..=400).contains(&kept.len()), "{}", kept.len());
+        first += kept.iter().filter(|&&row| row < 500).count();
+        last += kept.iter().filter(|&&row| row >= 500).count();
+    }
+    assert!(last > 3 * first, "{first} {last}");
+    assert!(Muso::sampled_as_released(&rows, 1.5, 128, 0).is_err());
+}
+
+/// What docs/paper.md says was read: the settings of the text and of the two commits.
+#[test]
+fn presets_are_what_was_published() {
+    let with = |text: &str| -> Box<dyn Method<Regression, Table>> {
+        let entry = Entry::<Regression, Table>::find("muso").unwrap();
+        entry.with(toml::from_str(text).unwrap()).unwrap()
+    };
+    for preset in Preset::ALL {
+        let method = with(&format!("preset = {:?}", preset.key()));
+        assert_eq!(method.name(), preset.method_name());
+        assert_eq!(method.settings(), preset.settings().settings());
+        // What a report shows gives the settings again.
+        let again = with(&toml::to_string(&method.settings()).unwrap());
+        assert_eq!(again.settings(), method.settings());
+    }
+    let paper = Preset::Paper.settings();
+    assert_eq!(paper.reference, Reference::Labels);
+    assert_eq!(paper.ridge, RidgePath::Constant(1e-6));
+    assert_eq!(paper.sampling, Sampling::Random(0.2));
+    assert_eq!(paper.projector, Projection::Exact);
+    let [old, new] = [Preset::October2024, Preset::February2025].map(Preset::settings);
+    for released in [&old, &new] {
+        assert_eq!(released.reference, Reference::Logits);
+        assert_eq!(released.labels, LabelKind::Hard);
+        assert_eq!(released.relabel, Relabel::Batch);
+        assert_eq!(released.sampling, Sampling::Released(0.2));
+        assert_eq!(released.ridge, RidgePath::LaggedCosine(1e-6, 1e-2));
+        assert_eq!(
+            (released.recipe.rule, released.recipe.learning_rate),
+            (Rule::Adam, 3e-5)
+        );
+    }
+    assert_eq!((old.recipe.epochs, new.recipe.epochs), (3, 2));
+    let (old_class, new_class) = (old.class_recipe.unwrap(), new.class_recipe.unwrap());
+    assert_eq!(
+        (old_class.rule, old_class.learning_rate, old_class.epochs),
+        (Rule::Sgd, 5.55e-5, 10)
+    );
+    assert_eq!(
+        (new_class.rule, new_class.learning_rate, new_class.epochs),
+        (Rule::AdamW, 2.8e-4, 5)
+    );
+    assert_eq!((old_class.weight_decay, new_class.weight_decay), (0.0, 0.0));
+    assert_eq!(
+        (old.class_ridge, new.class_ridge),
+        (Some(RidgePath::Constant(1e-6)), None)
+    );
+    // One setting changed leaves the others, within a recipe too.
+    let changed =
+        with("preset = \"released-2025-02\"\nprojector = \"exact\"\n[class-recipe]\nepochs = 1\n");
+    let settings = changed.settings();
+    assert_eq!(settings["projector"].as_str(), Some("exact"));
+    let recipe = settings["class-recipe"].as_table().unwrap();
+    assert_eq!(recipe["epochs"].as_integer(), Some(1));
+    assert_eq!(recipe["rule"].as_str(), Some("adamw"));
+    assert_eq!(settings["recipe"]["epochs"].as_integer(), Some(2));
+}
+
+/// The recipe of classes is for classes: with none of its epochs, the network stays as it is.
+#[test]
+fn a_class_has_a_recipe_of_its_own() {
+    let world = World::new();
+    let method = Muso {
+        class_recipe: Some(Recipe {
+            learning_rate: 0.0,
+            ..once()
+        }),
+        recipe: once(),
+        ..Muso::default()
+    };
+    let mut task = world.task();
+    let moved = method.unlearn(&task, &mut ()).unwrap();
+    assert!(head_matrix(&moved.head) != world.weights());
+    task.of_class = true;
+    let kept = method.unlearn(&task, &mut ()).unwrap();
+    assert!(head_matrix(&kept.head) == world.weights());
+}
+
 /// Of rows that span the features, in more rows than there are: all have a score, and any may be drawn.
 #[test]
 fn column_select_samples_rows_of_networks() {
     let world = World::new();
-    let after = world.after(&Muso {
-        sampling: Sampling::ColumnSelect(0.5),
-        recipe: once(),
-        ..Muso::default()
-    });
-    assert!(after.is_finite() && after != world.weights());
+    for rank in [None, Some(3)] {
+        let after = world.after(&Muso {
+            sampling: Sampling::ColumnSelect(0.5),
+            rank,
+            recipe: once(),
+            ..Muso::default()
+        });
+        assert!(after.is_finite() && after != world.weights());
+    }
 }
 
 /// Features of the initial network, here the rows themselves; the leave-one-out temperature, since these rows have no
@@ -676,12 +982,12 @@ fn a_ridge_follows_half_a_cosine() {
         (1.0, 3.0),
         (2.0, 3.0),
     ] {
-        let found = path.at(part);
+        let found = path.at(part, 4);
         assert!(
             (found - ridge).abs() < 1e-12,
             "{part}: {found}, not {ridge}"
         );
-        assert_eq!(RidgePath::Constant(0.7).at(part), 0.7);
+        assert_eq!(RidgePath::Constant(0.7).at(part, 4), 0.7);
     }
 }
 

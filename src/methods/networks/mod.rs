@@ -12,6 +12,7 @@ mod amnesiac;
 mod ascent;
 mod bad_teacher;
 mod fine_tune;
+mod mix;
 mod muso;
 mod muso_s;
 mod neg_grad;
@@ -24,7 +25,8 @@ pub use amnesiac::Amnesiac;
 pub use ascent::Ascent;
 pub use bad_teacher::BadTeacher;
 pub use fine_tune::FineTune;
-pub use muso::{LabelKind, Muso, Reference, RidgePath, Sampling};
+pub use mix::Mix;
+pub use muso::{LabelKind, Muso, Preset, Projection, Reference, Relabel, RidgePath, Sampling};
 pub use muso_s::MusoS;
 pub use neg_grad::NegGrad;
 pub use retrain::Retrain;
@@ -80,6 +82,8 @@ pub struct Task<'a, N: FeatureNet = Network, B: Batches<Input = N::Input> = Imag
     pub untrained: Option<Arc<Untrained<'a, N>>>,
     /// Recipe that the original was trained by.
     pub recipe: &'a Recipe,
+    /// Set where the forgotten rows are a class or a part of one, for methods whose published recipes differ there.
+    pub of_class: bool,
     /// Seed of everything that the method draws.
     pub seed: u64,
     /// Engine that computes the closed forms.
@@ -106,6 +110,7 @@ impl<'a, N: FeatureNet, B: Batches<Input = N::Input>> Task<'a, N, B> {
             snapshots: &[],
             untrained: None,
             recipe,
+            of_class: false,
             seed: 0,
             engine,
         }
@@ -122,6 +127,15 @@ pub trait Settings: Send + Sync {
 
     /// Refuses settings that cannot be run, naming the field.
     fn check(&self) -> Result<()>;
+
+    /// Returns the settings that a preset of the method stands for. Methods without presets know no name.
+    fn preset(name: &str) -> Option<toml::Table>
+    where
+        Self: Sized,
+    {
+        let _ = name;
+        None
+    }
 }
 
 /// An unlearning method: makes a network forget rows.
@@ -177,6 +191,8 @@ methods! {
         "trains the forgotten rows towards random other classes";
     BadTeacher: "bad-teacher", "BadTeacher",
         "trains the forgotten rows towards an untrained network's answers";
+    Mix: "mix", "Mix",
+        "trains blends of forgotten and retained rows towards the retained rows' classes";
     Salun: "salun", "SalUn",
         "random classes for forgotten rows; only their salient weights move";
     Ssd: "ssd", "SSD",
@@ -216,7 +232,8 @@ impl<N: FeatureNet, B: Batches<Input = N::Input>> Entry<N, B> {
             })
     }
 
-    /// Makes the method with these settings; what is not named has its default, within its recipe too.
+    /// Makes the method with these settings; what is not named is as in the preset that is named, or else has its default,
+    /// within its recipes too.
     ///
     /// # Errors
     /// If a setting is unknown, of another type or out of range; the error names it.
@@ -226,16 +243,8 @@ impl<N: FeatureNet, B: Batches<Input = N::Input>> Entry<N, B> {
             problem,
             expected: format!("settings of {}: {}", self.name, self.known()),
         };
-        let mut all = settings;
-        if let (Some(toml::Value::Table(given)), Some(toml::Value::Table(recipe))) =
-            (all.get_mut("recipe"), self.defaults().remove("recipe"))
-        {
-            for (key, value) in recipe {
-                given.entry(key).or_insert(value);
-            }
-        }
         let said = |error: toml::de::Error| error.message().lines().collect::<Vec<_>>().join(" ");
-        let method = (self.make)(all).map_err(|error| fault(said(error)))?;
+        let method = (self.make)(settings).map_err(|error| fault(said(error)))?;
         method.check().map_err(|error| match error {
             Error::Parameter {
                 name,
@@ -290,13 +299,36 @@ fn within(name: &'static str, value: f64, low: f64, high: f64) -> Result<()> {
     })
 }
 
-fn make<M, N, B>(settings: toml::Table) -> Result<Box<dyn Method<N, B>>, toml::de::Error>
+fn make<M, N, B>(mut settings: toml::Table) -> Result<Box<dyn Method<N, B>>, toml::de::Error>
 where
     M: Method<N, B> + DeserializeOwned + 'static,
     N: FeatureNet,
     B: Batches<Input = N::Input>,
 {
+    let named = settings.get("preset").and_then(toml::Value::as_str);
+    let base = match named.and_then(M::preset) {
+        Some(preset) => preset,
+        None => M::deserialize(toml::Table::new())?.settings(),
+    };
+    fill(&mut settings, &base);
     Ok(Box::new(M::deserialize(settings)?))
+}
+
+/// Takes from `base` what `settings` do not name, within recipes too.
+fn fill(settings: &mut toml::Table, base: &toml::Table) {
+    for key in ["recipe", "class-recipe"] {
+        let known = base.get(key).or_else(|| base.get("recipe"));
+        if let (Some(toml::Value::Table(given)), Some(toml::Value::Table(recipe))) =
+            (settings.get_mut(key), known)
+        {
+            for (key, value) in recipe {
+                given.entry(key).or_insert_with(|| value.clone());
+            }
+        }
+    }
+    for (key, value) in base {
+        settings.entry(key).or_insert_with(|| value.clone());
+    }
 }
 
 /// All methods for the built-in networks, in the order of tables.

@@ -17,6 +17,11 @@ pub struct Case {
 }
 
 impl Case {
+    /// Returns whether what is forgotten is a class or a part of one.
+    pub fn of_class(&self) -> bool {
+        ["full-class", "sub-class"].contains(&self.scenario)
+    }
+
     /// Splits the rows of a data set by what one seed forgets.
     ///
     /// # Errors

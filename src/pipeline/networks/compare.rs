@@ -3,23 +3,24 @@
 //! [`run`] puts data and network on a [`Workbench`], lets a [`Plan`] do the work, and makes the report of what it found.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Instant;
 
 use super::cases::Case;
 use super::config::Config;
+use super::kept::Kept;
 use super::plan::{Arm, Comparison, Plan, Run};
 use super::settings::flat;
 use super::workbench::Workbench;
 use super::workplace::Workplace;
-use crate::engine::AnyEngine;
-#[cfg(feature = "cuda")]
-use crate::engine::Engine;
-use crate::error::Result;
-use crate::evaluate::{Judged, RowSet};
+use crate::error::{Error, Result};
+use crate::evaluate::{Judged, RowSet, Scores, avg_gap};
+use crate::labels::LabelUpdate;
 use crate::methods::networks as methods;
 use crate::outcome::{
-    ABOUT_NOISE_FLOOR, ABOUT_PRETRAINED, AccuracyCurve, Detail, Entropies, Metric, NOISE_FLOOR,
-    NetworkReport, PRETRAINED, RETRAIN, Row, ScenarioTable, Stat, Table, Tuning, paper,
+    ABOUT_NOISE_FLOOR, ABOUT_PRETRAINED, AccuracyCurve, Detail, Entropies, MethodUpdates, Metric,
+    NOISE_FLOOR, NetworkReport, PRETRAINED, RETRAIN, Row, ScenarioTable, Stat, Table, Tuning,
+    paper,
 };
 use crate::progress::Progress;
 
@@ -65,28 +66,34 @@ impl Compared {
     }
 }
 
-/// Runs every method of a configuration against retraining, and returns the gap table.
+/// Runs every method of a configuration against retraining, and returns the gap table. Finished jobs are kept in the folder
+/// `kept`, and those that are there are not done again.
+///
+/// # Errors
+/// If something is wrong with the configuration, its data or the folder; [`Error::Paused`] or [`Error::Interrupted`] if
+/// `progress` asks to stop.
 pub fn run(
     config: &Config,
     setting: Setting,
     place: &Workplace,
+    kept: Option<&Path>,
     progress: &mut dyn Progress,
 ) -> Result<Compared> {
-    let arms: Vec<Arm> = config
-        .methods()?
-        .into_iter()
-        .filter(|(key, _)| *key != "retrain")
-        .map(|(_, method)| Arm {
-            name: method.name().to_owned(),
-            method,
-        })
-        .collect();
+    let mut arms = config.arms()?;
+    arms.retain(|arm| arm.key != "retrain");
     let clock = Instant::now();
     let (workbench, cases) = prepare(config, place)?;
-    let comparisons = run_arms(config, &workbench, &cases, &arms, progress)?;
+    let kept = kept.map(|folder| Kept::open(folder, config)).transpose()?;
+    let outcome = run_arms(config, &workbench, &cases, &arms, kept.as_ref(), progress);
+    let comparisons = outcome.map_err(|error| match (error, &kept) {
+        (Error::Interrupted, Some(kept)) => Error::Paused {
+            folder: kept.folder().to_owned(),
+        },
+        (error, _) => error,
+    })?;
     let mut report = report(config, setting, &workbench, &arms, &cases, &comparisons);
     report.table.seconds = clock.elapsed().as_secs_f64();
-    report.table.machine = machine(place);
+    report.table.machine = format!("cpu, {} threads", place.threads);
     Ok(Compared { report })
 }
 
@@ -122,25 +129,13 @@ pub fn prepare(config: &Config, place: &Workplace) -> Result<(Workbench, Vec<Vec
     Ok((Workbench::new(place, data, network)?, cases))
 }
 
-/// Describes the devices that a comparison runs on.
-fn machine(place: &Workplace) -> String {
-    let threads = place.threads;
-    match &place.engine {
-        AnyEngine::Cpu(_) => format!("cpu, {threads} threads"),
-        #[cfg(feature = "cuda")]
-        other => format!(
-            "cpu, {threads} threads; closed forms on {}",
-            other.describe()
-        ),
-    }
-}
-
 /// Trains, retrains and unlearns with every arm in every case of a configuration, and returns what was measured.
 pub fn run_arms(
     config: &Config,
     workbench: &Workbench,
     cases: &[Vec<Case>],
     arms: &[Arm],
+    kept: Option<&Kept>,
     progress: &mut dyn Progress,
 ) -> Result<Vec<Comparison>> {
     let plan = Plan {
@@ -152,6 +147,7 @@ pub fn run_arms(
         cases,
         arms,
         retrains: config.retrains,
+        kept,
     };
     plan.run(progress)
 }
@@ -160,15 +156,47 @@ fn stat(runs: &[&Run], value: impl Fn(&Run) -> f64) -> Stat {
     Stat::of(&runs.iter().map(|run| value(run)).collect::<Vec<_>>())
 }
 
-fn row(method: &str, runs: &[&Run], is_truth: bool) -> Row {
+/// Returns the means over some runs of RA, TA, FA and MIA.
+fn means(runs: &[&Run]) -> Scores {
+    let mean = |value: fn(&Scores) -> f64| stat(runs, |run| value(&run.measured.scores)).mean;
+    Scores {
+        ra: mean(|scores| scores.ra),
+        ta: mean(|scores| scores.ta),
+        fa: mean(|scores| scores.fa),
+        mia: mean(|scores| scores.mia),
+    }
+}
+
+/// Returns how far one retrained model is from the others in the means over seeds, averaged over which one it is.
+fn noise_of_means(comparisons: &[&Comparison]) -> f64 {
+    let orders = comparisons
+        .iter()
+        .map(|c| c.retrain.len())
+        .min()
+        .unwrap_or(0);
+    let gap = |order: usize| {
+        let one: Vec<&Run> = comparisons.iter().map(|c| &c.retrain[order]).collect();
+        let others = comparisons.iter().flat_map(|c| {
+            let others = c.retrain.iter().enumerate();
+            others.filter(|(k, _)| *k != order).map(|(_, run)| run)
+        });
+        avg_gap(&means(&one), &means(&others.collect::<Vec<_>>()))
+    };
+    (0..orders).map(gap).sum::<f64>() / orders as f64
+}
+
+/// Makes the row of a method; `gap` is the gap of its means, which Retrain has not.
+fn row(method: &str, runs: &[&Run], gap: Option<f64>) -> Row {
     let mut values = BTreeMap::from([
         (Metric::Ra, stat(runs, |run| run.measured.scores.ra)),
         (Metric::Ta, stat(runs, |run| run.measured.scores.ta)),
         (Metric::Fa, stat(runs, |run| run.measured.scores.fa)),
         (Metric::Mia, stat(runs, |run| run.measured.scores.mia)),
     ]);
-    if !is_truth {
-        values.insert(Metric::AvgGap, stat(runs, |run| run.gap));
+    if let Some(mean) = gap {
+        let std = f64::NAN;
+        values.insert(Metric::AvgGap, Stat { mean, std });
+        values.insert(Metric::SeedGap, stat(runs, |run| run.gap));
         values.insert(Metric::Agreement, stat(runs, |run| run.agreement));
     }
     Row {
@@ -218,19 +246,25 @@ fn report(
             here.iter().map(|c| choose(c)).collect()
         };
         let retrain: Vec<&Run> = here.iter().flat_map(|c| &c.retrain).collect();
-        let mut rows = vec![row(RETRAIN, &retrain, true)];
+        let truth = means(&retrain);
+        let against = |method: &str, runs: &[&Run]| {
+            let gap = avg_gap(&means(runs), &truth);
+            row(method, runs, Some(gap))
+        };
+        let mut rows = vec![row(RETRAIN, &retrain, None)];
         if config.retrains > 1 {
             rows.push(Row {
                 seconds: Stat::of(&[]),
-                ..row(NOISE_FLOOR, &retrain, false)
+                ..row(NOISE_FLOOR, &retrain, Some(noise_of_means(&here)))
             });
         }
         rows.push(Row {
             seconds: Stat::of(&[]),
-            ..row(PRETRAINED, &pick(&|c| &c.original), false)
+            ..against(PRETRAINED, &pick(&|c| &c.original))
         });
         for (k, arm) in arms.iter().enumerate() {
-            let mut row = row(&arm.name, &pick(&move |c| &c.arms[k]), false);
+            let mut row = against(&arm.name, &pick(&move |c| &c.arms[k]));
+            row.about = about(arm.key).to_owned();
             row.time_ratio = Some(row.seconds.mean / rows[0].seconds.mean);
             row.settings = flat(&arm.method.settings());
             rows.push(row);
@@ -241,8 +275,15 @@ fn report(
             None => scenario_name(config, cases, index),
         };
         if let Some((table, dataset)) = setting.paper {
-            for row in &mut rows {
-                row.paper = paper::network(table, dataset, &name, &row.method);
+            // The published rows of a method stand beside every arm of it.
+            let published = |method| paper::network(table, dataset, &name, method);
+            let references = rows.len() - arms.len();
+            let (references, of_arms) = rows.split_at_mut(references);
+            for row in references {
+                row.paper = published(&row.method);
+            }
+            for (row, arm) in of_arms.iter_mut().zip(arms) {
+                row.paper = published(arm.method_name());
             }
         }
         scenarios.push(ScenarioTable {
@@ -337,6 +378,11 @@ fn detail(
     for (k, arm) in arms.iter().enumerate() {
         forgotten.push((arm.name.clone(), all(&move |c| &c.arms[k])));
     }
+    let updates = arms.iter().enumerate().filter_map(|(k, arm)| {
+        let runs: Vec<&[LabelUpdate]> = here.iter().map(|c| c.arms[k].updates.as_slice()).collect();
+        let updates = MethodUpdates::mean(&arm.name, &runs);
+        (!updates.updates.is_empty()).then_some(updates)
+    });
     let start = first.original.measured.scores;
     let curves = arms
         .iter()
@@ -368,6 +414,7 @@ fn detail(
         },
         curves,
         tuning: setting.tuning.clone(),
+        updates: updates.collect(),
     }
 }
 

@@ -18,12 +18,13 @@ use muso_models::{Architecture, NetworkConfig};
 use serde::{Deserialize, Serialize};
 
 use super::data::Data;
+use super::plan::Arm;
 use crate::data::images::Dataset;
 use crate::data::whole::{parse_toml, read_text};
 use crate::data::{Forget, LONGEST_CONFIG};
 use crate::error::{Error, Result};
 use crate::evaluate::Mia;
-use crate::methods::networks::{METHODS, Method, find};
+use crate::methods::networks::{METHODS, find};
 use crate::train::Recipe;
 
 /// Name of the configuration file in the folder of a run.
@@ -52,8 +53,42 @@ pub struct Config {
     pub early_stop: Option<EarlyStop>,
     /// Rows to forget, one entry a scenario.
     pub forget: Vec<Forget>,
-    /// Methods to run by key, with their settings; an empty map means all with their defaults.
-    pub methods: BTreeMap<String, toml::Table>,
+    /// Methods to run by key, with the settings of their arms; an empty map means all with their defaults.
+    pub methods: BTreeMap<String, ArmSettings>,
+}
+
+/// Settings of the arms of one method: `[methods.muso]` is one arm, `[[methods.muso]]` with a `name` in each are several.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum ArmSettings {
+    /// A single arm.
+    One(toml::Table),
+    /// Several arms of one method, told apart by their names.
+    Several(Vec<toml::Table>),
+}
+
+impl ArmSettings {
+    /// Returns the settings of every arm, each with its name where it has one.
+    pub fn tables(&self) -> &[toml::Table] {
+        match self {
+            Self::One(table) => std::slice::from_ref(table),
+            Self::Several(tables) => tables,
+        }
+    }
+}
+
+impl ArmSettings {
+    /// Adds arms after those that are there.
+    pub fn add(&mut self, arms: impl IntoIterator<Item = toml::Table>) {
+        let before = self.tables().to_vec();
+        *self = Self::Several(before.into_iter().chain(arms).collect());
+    }
+}
+
+impl From<toml::Table> for ArmSettings {
+    fn from(table: toml::Table) -> Self {
+        Self::One(table)
+    }
 }
 
 /// Early stopping: training ends when the accuracy on held-out rows has not risen for a while, and the best network is
@@ -126,13 +161,9 @@ impl Config {
     /// Returns every field as TOML, defaults and settings of all methods included.
     pub fn to_toml(&self) -> String {
         let mut full = self.clone();
-        full.methods = match self.methods() {
-            Ok(methods) => methods
-                .iter()
-                .map(|(key, method)| ((*key).to_owned(), method.settings()))
-                .collect(),
-            Err(_) => self.methods.clone(),
-        };
+        if let Ok(arms) = self.arms() {
+            full.methods = spelt_out(&arms);
+        }
         toml::to_string(&full).unwrap_or_else(|error| format!("# not representable: {error}\n"))
     }
 
@@ -162,22 +193,55 @@ impl Config {
                 expected: "parts of the training run, above 0 and below 1".into(),
             });
         }
-        self.methods().map(|_| ())
+        self.arms().map(|_| ())
     }
 
-    /// Returns the methods that were asked for, by key, in the order of tables.
-    pub fn methods(&self) -> Result<Vec<(&'static str, Box<dyn Method>)>> {
+    /// Returns the arms that were asked for, those of a method together, in the order of tables.
+    ///
+    /// # Errors
+    /// If a method or a setting is unknown, or if two arms have one name.
+    pub fn arms(&self) -> Result<Vec<Arm>> {
         for name in self.methods.keys() {
             find(name)?;
         }
-        METHODS
-            .iter()
-            .filter(|entry| self.methods.is_empty() || self.methods.contains_key(entry.key))
-            .map(|entry| {
-                let settings = self.methods.get(entry.key).cloned().unwrap_or_default();
-                Ok((entry.key, entry.with(settings)?))
-            })
-            .collect()
+        let mut arms: Vec<Arm> = Vec::new();
+        let all = ArmSettings::One(toml::Table::new());
+        for entry in &METHODS {
+            let settings = match self.methods.get(entry.key) {
+                Some(settings) => settings.tables(),
+                None if self.methods.is_empty() => all.tables(),
+                None => continue,
+            };
+            for table in settings {
+                let (name, table) = named(entry.key, table.clone())?;
+                let arm = Arm::new(entry.key, name.as_deref(), table)?;
+                if arms.iter().any(|other| other.name == arm.name) {
+                    return Err(Error::Selection {
+                        what: format!("methods.{}", entry.key),
+                        problem: format!("two arms are named {:?}", arm.name),
+                        expected: "a `name` of its own in each arm".into(),
+                    });
+                }
+                arms.push(arm);
+            }
+        }
+        Ok(arms)
+    }
+
+    /// Returns the settings of a method that is to run alone; none where none are configured.
+    ///
+    /// # Errors
+    /// If the method has several arms.
+    pub(super) fn settings_of(&self, key: &str) -> Result<toml::Table> {
+        match self.methods.get(key).map(ArmSettings::tables) {
+            None => Ok(toml::Table::new()),
+            Some([table]) => Ok(named(key, table.clone())?.1),
+            Some(tables) => Err(Error::Selection {
+                what: format!("methods.{key}"),
+                problem: format!("{} arms", tables.len()),
+                expected: "one arm, where a single network is unlearned".into(),
+            }),
+        }
     }
 
     /// Restricts the run to methods of these names or keys, with the settings that they have.
@@ -185,8 +249,8 @@ impl Config {
         let mut chosen = BTreeMap::new();
         for name in names {
             let key = find(name)?.key.to_owned();
-            let settings = self.methods.get(&key).cloned().unwrap_or_default();
-            chosen.insert(key, settings);
+            let settings = self.methods.get(&key).cloned();
+            chosen.insert(key, settings.unwrap_or(toml::Table::new().into()));
         }
         self.methods = chosen;
         Ok(())
@@ -215,4 +279,38 @@ impl Config {
         list.dedup();
         list
     }
+}
+
+/// Takes the name out of the settings of an arm.
+fn named(key: &str, mut table: toml::Table) -> Result<(Option<String>, toml::Table)> {
+    match table.remove("name") {
+        None => Ok((None, table)),
+        Some(toml::Value::String(name)) if !name.trim().is_empty() => Ok((Some(name), table)),
+        Some(other) => Err(Error::Selection {
+            what: format!("methods.{key}"),
+            problem: format!("name = {other}"),
+            expected: "a name for the arm, in quotes".into(),
+        }),
+    }
+}
+
+/// Returns all settings of arms, as a configuration file has them.
+fn spelt_out(arms: &[Arm]) -> BTreeMap<String, ArmSettings> {
+    let mut tables: BTreeMap<String, Vec<toml::Table>> = BTreeMap::new();
+    for arm in arms {
+        let mut table = arm.method.settings();
+        let prefix = format!("{}: ", arm.method_name());
+        if let Some(name) = arm.name.strip_prefix(&prefix) {
+            table.insert("name".into(), name.into());
+        }
+        tables.entry(arm.key.to_owned()).or_default().push(table);
+    }
+    let settings = |mut tables: Vec<toml::Table>| match tables.len() {
+        1 => ArmSettings::One(tables.remove(0)),
+        _ => ArmSettings::Several(tables),
+    };
+    tables
+        .into_iter()
+        .map(|(key, tables)| (key, settings(tables)))
+        .collect()
 }

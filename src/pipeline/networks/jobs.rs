@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::labels::LabelUpdate;
 use crate::progress::{Progress, check};
 use crate::train::{Session, Watch};
 
@@ -21,6 +22,8 @@ pub(crate) struct Ticker {
 
 /// The [`Watch`] of a job, which adds its rows to the [`Ticker`].
 pub(crate) struct Ticking<'a, F> {
+    /// Label updates that the job told of.
+    pub(crate) updates: Vec<LabelUpdate>,
     ticker: &'a Ticker,
     seen: u64,
     each_epoch: F,
@@ -30,6 +33,7 @@ impl Ticker {
     /// Returns a watch that counts the rows of a session and calls `each_epoch` after every epoch.
     pub(crate) fn watch<F: FnMut(&Session) -> Result<()>>(&self, each_epoch: F) -> Ticking<'_, F> {
         Ticking {
+            updates: Vec::new(),
             ticker: self,
             seen: 0,
             each_epoch,
@@ -52,6 +56,10 @@ impl<F: FnMut(&Session) -> Result<()>> Watch for Ticking<'_, F> {
 
     fn other(&mut self, _: &str, _: u64, _: u64) -> bool {
         !self.ticker.stop.load(Ordering::Relaxed)
+    }
+
+    fn label_update(&mut self, update: &LabelUpdate) {
+        self.updates.push(*update);
     }
 
     fn epoch(&mut self, session: &Session) -> Result<()> {

@@ -14,17 +14,21 @@
 //! Comparisons of many models:
 //!
 //! - [`plan`], on [`trained`] networks: every method against retraining, over scenarios and seeds;
-//! - [`compare`], [`demo`] and [`tables`]: the gap table of a plan, and ready-made ones.
+//! - [`compare`], [`demo`] and [`tables`]: the gap table of a plan, and ready-made ones; [`tuning`] and [`ablation`]: which
+//!   settings they run with; [`kept`]: finished jobs in a folder; [`cost`]: jobs and their sizes before they are run.
 
+pub mod ablation;
 mod cases;
 pub mod checkpoint;
 pub mod compare;
 pub mod config;
+pub mod cost;
 pub mod data;
 pub mod demo;
 mod evaluate;
 pub mod folder;
 mod jobs;
+pub mod kept;
 pub mod plan;
 pub mod scores;
 mod settings;
@@ -32,6 +36,7 @@ mod start;
 pub mod tables;
 mod train;
 pub mod trained;
+pub mod tuning;
 mod unlearn;
 mod unlearned;
 mod workbench;

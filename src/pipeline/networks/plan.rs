@@ -15,13 +15,15 @@ use muso_models::Network;
 
 use super::cases::Case;
 use super::jobs::{Ticker, each};
+use super::kept::Kept;
 use super::scores::{Distance, Measured};
 use super::trained::{Trained, train};
 use super::workbench::Workbench;
 use crate::engine::AnyEngine;
 use crate::error::{Error, Result};
 use crate::evaluate::{Judged, Mia, Scores};
-use crate::methods::networks::{Method, Retrain, Snapshot, Task};
+use crate::labels::LabelUpdate;
+use crate::methods::networks::{Method, Retrain, Snapshot, Task, find};
 use crate::progress::Progress;
 use crate::seeds::Purpose;
 use crate::train::{Recipe, Session};
@@ -30,8 +32,35 @@ use crate::train::{Recipe, Session};
 pub struct Arm {
     /// Name of the arm in tables.
     pub name: String,
+    /// Key of its method, such as `muso-s`.
+    pub key: &'static str,
     /// Method with the settings of this arm.
     pub method: Box<dyn Method>,
+}
+
+impl Arm {
+    /// Makes an arm of the method with this key. Its name in tables begins with the method's: `MUSO: all rows` where the
+    /// arm has a name of its own, `MUSO` or `MUSO (paper)` where it has not.
+    ///
+    /// # Errors
+    /// If there is no such method, or it refuses a setting.
+    pub fn new(key: &str, name: Option<&str>, settings: toml::Table) -> Result<Self> {
+        let entry = find(key)?;
+        let method = entry.with(settings)?;
+        Ok(Self {
+            name: match name {
+                Some(name) => format!("{}: {name}", entry.name),
+                None => method.name().to_owned(),
+            },
+            key: entry.key,
+            method,
+        })
+    }
+
+    /// Returns the name of the arm's method without any settings.
+    pub fn method_name(&self) -> &'static str {
+        find(self.key).map_or("", |entry| entry.name)
+    }
 }
 
 /// Measurements of one network of a comparison: an arm's, the original or a retrained one.
@@ -39,7 +68,7 @@ pub struct Arm {
 pub struct Run {
     /// Metrics of the network.
     pub measured: Measured,
-    /// AvgGap to Retrain, in points.
+    /// Gap to this seed's Retrain, in points.
     pub gap: f64,
     /// Percentage of the forgotten rows on which it predicts the class that Retrain predicts.
     pub agreement: f64,
@@ -47,14 +76,17 @@ pub struct Run {
     pub seconds: f64,
     /// RA, TA and FA after each epoch of unlearning; only arms on the first seed have them.
     pub curve: Vec<[f64; 3]>,
+    /// Label updates of the method, where it has any.
+    pub updates: Vec<LabelUpdate>,
 }
 
 /// Metrics of a network and the seconds that it took to make.
 #[derive(Clone)]
-struct Timed {
-    measured: Measured,
-    seconds: f64,
-    curve: Vec<[f64; 3]>,
+pub(super) struct Timed {
+    pub(super) measured: Measured,
+    pub(super) seconds: f64,
+    pub(super) curve: Vec<[f64; 3]>,
+    pub(super) updates: Vec<LabelUpdate>,
 }
 
 impl Timed {
@@ -67,6 +99,7 @@ impl Timed {
             measured: self.measured,
             seconds: self.seconds,
             curve: self.curve,
+            updates: self.updates,
         }
     }
 }
@@ -105,8 +138,11 @@ pub struct Plan<'a> {
     pub arms: &'a [Arm],
     /// Number of models to retrain in each case, at least one.
     pub retrains: usize,
+    /// Finished jobs of a run that was stopped, which are not done again; `None` keeps nothing.
+    pub kept: Option<&'a Kept>,
 }
 
+/// Job of training a network.
 enum TrainJob {
     Original {
         seed: usize,
@@ -116,6 +152,20 @@ enum TrainJob {
         seed: usize,
         order: usize,
     },
+}
+
+impl TrainJob {
+    /// Returns the name of the job's files.
+    fn name(&self) -> String {
+        match self {
+            Self::Original { seed } => format!("original-{seed}"),
+            Self::Retrain {
+                scenario,
+                seed,
+                order,
+            } => format!("retrain-{scenario}-{seed}-{order}"),
+        }
+    }
 }
 
 impl Plan<'_> {
@@ -162,8 +212,19 @@ impl Plan<'_> {
             total as u64,
             progress,
             |job, ticker| {
+                let (TrainJob::Original { seed } | TrainJob::Retrain { seed, .. }) = job;
+                let keep = match job {
+                    TrainJob::Original { .. } => self.snapshots,
+                    TrainJob::Retrain { .. } => &[],
+                };
+                if let Some(kept) = self.kept
+                    && let Some(found) =
+                        kept.trained(&job.name(), self.workbench, keep, self.seeds[*seed])?
+                {
+                    return Ok(found);
+                }
                 let mut watch = ticker.watch(|_: &Session| Ok(()));
-                match job {
+                let trained = match job {
                     TrainJob::Original { seed } => {
                         let seed = self.seeds[*seed];
                         train(
@@ -195,7 +256,11 @@ impl Plan<'_> {
                             seconds: clock.elapsed().as_secs_f64(),
                         })
                     }
+                }?;
+                if let Some(kept) = self.kept {
+                    kept.keep_trained(&job.name(), self.workbench, &trained)?;
                 }
+                Ok(trained)
             },
         )
     }
@@ -213,6 +278,7 @@ impl Plan<'_> {
             .workbench
             .task(&case.split, [original, initial], self.recipe, engine);
         task.snapshots = snapshots;
+        task.of_class = case.of_class();
         task.seed = seed;
         task
     }
@@ -241,11 +307,20 @@ impl Plan<'_> {
             progress,
             |job, ticker| {
                 let &(scenario, seed, arm) = job;
+                let name = match arm {
+                    None => format!("measured-{scenario}-{seed}"),
+                    Some(arm) => format!("arm-{scenario}-{seed}-{arm}"),
+                };
+                if let Some(kept) = self.kept
+                    && let Some(found) = kept.measured(&name)?
+                {
+                    return Ok(found);
+                }
                 let case = &self.cases[scenario][seed];
                 let original = &originals[seed];
                 let orders = self.retrains.max(1);
                 let retrained = &retrained[orders * (scenario * seeds + seed)..][..orders];
-                match arm {
+                let found = match arm {
                     None => {
                         let networks = retrained
                             .iter()
@@ -262,6 +337,7 @@ impl Plan<'_> {
                                     )?,
                                     seconds,
                                     curve: Vec::new(),
+                                    updates: Vec::new(),
                                 })
                             })
                             .collect::<Result<Vec<_>>>()
@@ -273,7 +349,11 @@ impl Plan<'_> {
                         seed,
                         ticker,
                     )?]),
+                }?;
+                if let Some(kept) = self.kept {
+                    kept.keep_measured(&name, &found)?;
                 }
+                Ok(found)
             },
         )?;
 
@@ -339,6 +419,7 @@ impl Plan<'_> {
         } = original;
         let task = self.task(case, network, initial, snapshots, drawn, &engine);
         let unlearned = arm.method.unlearn(&task, &mut watch);
+        let updates = std::mem::take(&mut watch.updates);
         let seconds = clock.elapsed().as_secs_f64() - looking;
         let measure = |network: &Network| {
             self.workbench
@@ -349,9 +430,14 @@ impl Plan<'_> {
                 measured,
                 seconds,
                 curve,
+                updates,
             }),
             // A method that blows up has a row without numbers; the others go on.
-            Err(Error::Diverged { .. } | Error::Parameter { name: "logits", .. }) => {
+            Err(
+                Error::Diverged { .. }
+                | Error::NotPositiveDefinite { .. }
+                | Error::Parameter { name: "logits", .. },
+            ) => {
                 let mut measured = measure(&original.network)?;
                 measured.scores = Scores {
                     ra: f64::NAN,
@@ -363,6 +449,7 @@ impl Plan<'_> {
                     measured,
                     seconds: f64::NAN,
                     curve: Vec::new(),
+                    updates,
                 })
             }
             Err(error) => Err(error),

@@ -29,7 +29,7 @@ pub struct Measured {
 /// Distance of a model to reference models.
 #[derive(Clone, Copy, Debug)]
 pub struct Distance {
-    /// AvgGap: the mean absolute difference of RA, TA, FA and MIA to the references' means, in points.
+    /// Mean absolute difference of RA, TA, FA and MIA to the references' means, in points: AvgGap of one seed.
     pub gap: f64,
     /// Percentage of the forgotten rows on which the model predicts the class of a reference, averaged over references.
     pub agreement: f64,

@@ -5,12 +5,12 @@
 
 use muso_models::Network;
 
+use super::cases::Case;
 use super::checkpoint::{load_into, make_for};
 use super::folder::Folder;
 use super::unlearn::Unlearn;
 use super::workbench::Workbench;
 use super::workplace::Workplace;
-use crate::data::Split;
 use crate::data::images::Dataset;
 use crate::error::{Error, Result};
 use crate::methods::networks::{Snapshot, Task};
@@ -56,11 +56,12 @@ impl Start {
         })
     }
 
-    /// Returns the task of forgetting the rows of a split; `recipe` is how the original was trained.
-    pub(super) fn task<'a>(&'a self, split: &'a Split, recipe: &'a Recipe, seed: u64) -> Task<'a> {
+    /// Returns the task of forgetting the rows of a case; `recipe` is how the original was trained.
+    pub(super) fn task<'a>(&'a self, case: &'a Case, recipe: &'a Recipe, seed: u64) -> Task<'a> {
         let networks = [&self.original, &self.initial];
         let engine = &self.workbench.place.engine;
-        let mut task = self.workbench.task(split, networks, recipe, engine);
+        let mut task = self.workbench.task(&case.split, networks, recipe, engine);
+        task.of_class = case.of_class();
         task.snapshots = &self.snapshots;
         task.seed = seed;
         task

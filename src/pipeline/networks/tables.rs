@@ -2,16 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use muso_models::Architecture;
+use muso_models::{Architecture, NetworkConfig};
 
 use super::compare::{Compared, Setting, run};
-use super::config::{Config, Net};
+use super::config::{ArmSettings, Config, Net};
+use super::cost::{SHARE, jobs, peak_of};
 use super::data::Data;
 use super::workplace::Workplace;
 use crate::data::Forget;
 use crate::data::images::{Augment, Kind};
 use crate::error::{Error, Result};
-use crate::methods::networks::{Muso, Sampling, Settings};
+use crate::methods::networks::Preset;
 use crate::progress::Progress;
 use crate::train::{Recipe, Rule, Schedule};
 
@@ -40,8 +41,6 @@ struct Part {
     kind: Kind,
     dataset: &'static str,
     forget: Vec<(&'static str, Forget)>,
-    /// Set if the forgotten rows are a class or a sub-class, for which the paper trains MUSO otherwise.
-    classes: bool,
 }
 
 impl NetworkTable {
@@ -68,7 +67,7 @@ impl NetworkTable {
                 ("random (10%)", Forget::random(0.1)),
             ]
         };
-        let classes = |names: [&'static str; 3]| {
+        let classes = |names: [&'static str; 3]| -> Vec<(&'static str, Forget)> {
             let forget = ["rocket", "sea", "cattle"].map(Forget::class);
             names.into_iter().zip(forget).collect()
         };
@@ -81,8 +80,10 @@ impl NetworkTable {
                         "full-class (rocket)",
                         "full-class (sea)",
                         "full-class (cattle)",
-                    ]),
-                    classes: true,
+                    ])
+                    .into_iter()
+                    .chain(random())
+                    .collect(),
                 },
                 Part {
                     kind: Kind::Cifar20,
@@ -92,26 +93,17 @@ impl NetworkTable {
                         "sub-class (sea)",
                         "sub-class (cattle)",
                     ]),
-                    classes: true,
-                },
-                Part {
-                    kind: Kind::Cifar100,
-                    dataset: "CIFAR-100",
-                    forget: random(),
-                    classes: false,
                 },
             ],
             Self::Three => vec![Part {
                 kind: Kind::Cifar10,
                 dataset: "CIFAR-10",
                 forget: random(),
-                classes: false,
             }],
             Self::Four => vec![Part {
                 kind: Kind::TinyImagenet,
                 dataset: "TinyImageNet-200",
                 forget: random(),
-                classes: false,
             }],
         }
     }
@@ -133,22 +125,12 @@ fn config(table: NetworkTable, scale: Scale, part: &Part, path: &Path, seeds: &[
         },
         augment: Some(Augment::default()),
     };
-    let mut muso = Muso::default();
-    if part.classes {
-        muso.recipe = Recipe {
-            epochs: 5,
-            rule: Rule::AdamW,
-            learning_rate: 2.8e-4,
-            schedule: Schedule::Cosine,
-            ..muso.recipe
-        };
-    }
-    if table == NetworkTable::Four {
-        muso.sampling = Sampling::Random(0.1);
-    }
     let mut config = Config {
-        seeds: seeds.to_vec(),
-        retrains: 1,
+        seeds: match seeds {
+            [] => (0..scale.seeds()).collect(),
+            _ => seeds.to_vec(),
+        },
+        retrains: scale.retrains(),
         data: Data {
             kind: part.kind,
             path: Some(path.to_owned()),
@@ -186,56 +168,273 @@ fn config(table: NetworkTable, scale: Scale, part: &Part, path: &Path, seeds: &[
     }
     for entry in &crate::methods::networks::METHODS {
         let settings = match entry.key {
-            "muso" => muso.settings(),
-            _ => toml::Table::new(),
+            "muso" => ArmSettings::Several(muso_arms(table)),
+            _ => toml::Table::new().into(),
         };
         config.methods.insert(entry.key.to_owned(), settings);
     }
     config
 }
 
-/// Reproduces a table of the paper on `seeds`. `path` is the folder of its data; the report names `command` as
-/// the command line that repeats it.
-///
-/// # Errors
-/// If `path` is `None` or holds other data, or if `progress` asks to stop.
-pub fn reproduce(
-    table: NetworkTable,
-    scale: Scale,
-    path: Option<&PathBuf>,
-    seeds: &[u64],
-    command: &str,
-    place: &Workplace,
-    progress: &mut dyn Progress,
-) -> Result<Compared> {
-    let parts = table.parts();
-    let path = path.ok_or_else(|| Error::Missing {
-        name: "`.data_path`",
-        expected: format!("the folder of {}", parts[0].dataset),
-    })?;
-    let mut whole: Option<Compared> = None;
-    for part in &parts {
-        let config = config(table, scale, part, path, seeds);
-        let setting = Setting {
-            title: format!("Table {} of the paper", table.number()),
-            setting: format!("{} on {}", table.architecture(), part.dataset),
-            command: command.to_owned(),
-            notes: notes(scale),
-            names: part
-                .forget
-                .iter()
-                .map(|(name, _)| (*name).to_owned())
-                .collect(),
-            paper: Some((table.number(), part.dataset)),
-            ..Setting::default()
-        };
-        let next = run(&config, setting, place, progress)?;
-        whole = Some(match whole {
-            Some(before) => before.join(next),
-            None => next,
-        });
+/// Returns MUSO as published, in the text and in two versions of the code, and the last of these with other projectors.
+fn muso_arms(table: NetworkTable) -> Vec<toml::Table> {
+    let last = Preset::February2025;
+    let published = Preset::ALL.map(|preset| (None, preset, None));
+    let projectors = [
+        ("exact projector", "exact"),
+        ("2024-10 projector", "released-2024-10"),
+        ("random labels", "random-labels"),
+    ];
+    let varied = projectors.map(|(name, projector)| (Some(name), last, Some(projector)));
+    let arms = published.into_iter().chain(varied);
+    arms.map(|(name, preset, projector)| {
+        let mut arm = toml::Table::from_iter([("preset".to_owned(), preset.key().into())]);
+        arm.extend(name.map(|name| ("name".to_owned(), name.into())));
+        arm.extend(projector.map(|projector| ("projector".to_owned(), projector.into())));
+        // R is 0.1 for this data set, by the text.
+        if table == NetworkTable::Four {
+            let kind = match preset {
+                Preset::Paper => "random",
+                _ => "released",
+            };
+            let share = toml::Table::from_iter([(kind.to_owned(), 0.1.into())]);
+            arm.insert("sampling".to_owned(), share.into());
+        }
+        arm
+    })
+    .collect()
+}
+
+/// Request of `muso reproduce` for a table with results on networks.
+#[derive(Clone, Debug)]
+pub struct Reproduce {
+    /// Table of the paper.
+    pub table: NetworkTable,
+    /// Size to reproduce it at.
+    pub scale: Scale,
+    /// Folder of the table's data set.
+    pub path: Option<PathBuf>,
+    /// Seeds, one a repetition; empty has the scale's own number of them.
+    pub seeds: Vec<u64>,
+    /// Keys or names of the methods; empty has all.
+    pub methods: Vec<String>,
+    /// Scenarios by their names, or the beginning of some; empty has all.
+    pub scenarios: Vec<String>,
+    /// Folder that finished jobs are kept in, and taken from.
+    pub resume: Option<PathBuf>,
+    /// Command line that repeats the run.
+    pub command: String,
+}
+
+impl Scale {
+    /// Returns the number of repetitions: five as in the paper, or one.
+    pub fn seeds(self) -> u64 {
+        match self {
+            Self::Paper => 5,
+            Self::Small => 1,
+        }
     }
-    whole.ok_or(Error::Interrupted)
+
+    /// Returns the number of retrained models in each case: two tell how far one is from another.
+    fn retrains(self) -> usize {
+        match self {
+            Self::Paper => 2,
+            Self::Small => 1,
+        }
+    }
+}
+
+impl Reproduce {
+    /// Runs the table.
+    ///
+    /// # Errors
+    /// If the folder holds other data or a name is unknown; [`Error::Paused`] or [`Error::Interrupted`] if `progress` asks to
+    /// stop.
+    pub fn run(&self, place: &Workplace, progress: &mut dyn Progress) -> Result<Compared> {
+        let parts = self.parts()?;
+        if self.path.is_none() {
+            return Err(Error::Missing {
+                name: "`.data_path`",
+                expected: format!("the folder of {}", parts[0].dataset),
+            });
+        }
+        let mut whole: Option<Compared> = None;
+        for part in &parts {
+            let setting = Setting {
+                title: format!("Table {} of the paper", self.table.number()),
+                setting: format!("{} on {}", self.table.architecture(), part.dataset),
+                command: self.command.clone(),
+                notes: notes(self.scale),
+                names: part.names(),
+                paper: Some((self.table.number(), part.dataset)),
+                ..Setting::default()
+            };
+            let folder = self
+                .resume
+                .as_ref()
+                .map(|folder| folder.join(part.folder()));
+            let config = self.config(part)?;
+            let next = run(&config, setting, place, folder.as_deref(), progress)?;
+            whole = Some(match whole {
+                Some(before) => before.join(next),
+                None => next,
+            });
+        }
+        let mut whole = whole.ok_or(Error::Interrupted)?;
+        // The paper has random rows last, whose data set comes first.
+        let report = &mut whole.report;
+        report
+            .table
+            .scenarios
+            .sort_by_key(|s| s.name.starts_with("random"));
+        report
+            .details
+            .sort_by_key(|d| d.scenario.starts_with("random"));
+        Ok(whole)
+    }
+
+    /// Lists all jobs with their sizes, and about how long a GPU of this name would take. Needs no data.
+    ///
+    /// # Errors
+    /// If a name is unknown.
+    pub fn dry_run(&self, gpu: &str) -> Result<String> {
+        let peak = peak_of(gpu)?;
+        let rate = SHARE * peak * 1e12;
+        let mut text = format!("{:>11}  {:>9}  {:>9}  job\n", "row passes", "TFLOP", gpu);
+        let (mut count, mut total) = (0, 0.0);
+        for part in &self.parts()? {
+            let config = self.config(part)?;
+            let rows = part.rows(&config);
+            let [classes, side] = part.shape(&config);
+            let network = NetworkConfig::new(self.table.architecture(), classes, [3, side, side]);
+            let network = match config.network.width {
+                Some(width) => network.with_width(width),
+                None => network,
+            };
+            let names: Vec<&str> = part.forget.iter().map(|(name, _)| *name).collect();
+            let forgotten: Vec<usize> = names
+                .iter()
+                .map(|name| part.forgotten(name, rows))
+                .collect();
+            for job in jobs(&config, &names, &forgotten, rows)? {
+                let flops = job.flops(&network);
+                text.push_str(&format!(
+                    "{:>11.0}  {:>9.1}  {:>9}  {}: {}\n",
+                    job.passes,
+                    flops / 1e12,
+                    clock(flops / rate),
+                    part.dataset,
+                    job.name
+                ));
+                count += 1;
+                total += flops;
+            }
+        }
+        text.push_str(&format!(
+            "{:>11}  {:>9.0}  {:>9}  all {count} jobs one after the other, at {:.0} % of the {peak} TFLOP/s that {gpu} has in \
+             f32; nothing was run\n",
+            "",
+            total / 1e12,
+            clock(total / rate),
+            100.0 * SHARE,
+        ));
+        Ok(text)
+    }
+
+    /// Returns the parts of the table with the scenarios that were asked for.
+    fn parts(&self) -> Result<Vec<Part>> {
+        let mut parts = self.table.parts();
+        let known: Vec<&str> = parts.iter().flat_map(Part::scenario_names).collect();
+        let fits = |name: &str, wanted: &String| {
+            let wanted = wanted.trim().to_ascii_lowercase();
+            !wanted.is_empty() && name.starts_with(&wanted)
+        };
+        for wanted in &self.scenarios {
+            if !known.iter().any(|name| fits(name, wanted)) {
+                return Err(Error::Parameter {
+                    name: "`.scenarios`",
+                    value: wanted.clone(),
+                    expected: known.join(", "),
+                });
+            }
+        }
+        for part in &mut parts {
+            part.forget.retain(|(name, _)| {
+                self.scenarios.is_empty() || self.scenarios.iter().any(|wanted| fits(name, wanted))
+            });
+        }
+        parts.retain(|part| !part.forget.is_empty());
+        Ok(parts)
+    }
+
+    fn config(&self, part: &Part) -> Result<Config> {
+        let path = self.path.clone().unwrap_or_default();
+        let mut config = config(self.table, self.scale, part, &path, &self.seeds);
+        if !self.methods.is_empty() {
+            config.choose(&self.methods)?;
+        }
+        Ok(config)
+    }
+}
+
+impl Part {
+    fn scenario_names(&self) -> impl Iterator<Item = &'static str> + '_ {
+        self.forget.iter().map(|(name, _)| *name)
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.scenario_names().map(str::to_owned).collect()
+    }
+
+    /// Returns the name of the part's folder within that of the jobs.
+    fn folder(&self) -> String {
+        self.dataset.to_ascii_lowercase()
+    }
+
+    /// Returns the numbers of classes as the network has them, of finest classes, of training rows of each, and the side of
+    /// the images.
+    fn published(&self) -> [usize; 4] {
+        match self.kind {
+            Kind::Cifar10 => [10, 10, 5_000, 32],
+            Kind::Cifar20 => [20, 100, 500, 32],
+            Kind::TinyImagenet => [200, 200, 500, 64],
+            _ => [100, 100, 500, 32],
+        }
+    }
+
+    /// Returns the number of training rows.
+    fn rows(&self, config: &Config) -> usize {
+        let [_, classes, rows, _] = self.published();
+        classes
+            * config
+                .data
+                .per_class
+                .map_or(rows, |[train, _]| train.min(rows))
+    }
+
+    /// Returns the number of classes and the side of the images.
+    fn shape(&self, config: &Config) -> [usize; 2] {
+        let [classes, _, _, side] = self.published();
+        [classes, config.data.image_size.unwrap_or(side)]
+    }
+
+    /// Returns how many of `rows` rows a scenario forgets.
+    fn forgotten(&self, scenario: &str, rows: usize) -> usize {
+        match scenario {
+            "random (1%)" => rows.div_ceil(100),
+            "random (10%)" => rows.div_ceil(10),
+            _ => rows / self.published()[1],
+        }
+    }
+}
+
+/// Writes a duration as hours and minutes, or seconds.
+fn clock(seconds: f64) -> String {
+    match seconds {
+        s if s < 99.5 => format!("{s:.1} s"),
+        s if s < 5_400.0 => format!("{:.0} min", s / 60.0),
+        s => format!("{:.1} h", s / 3_600.0),
+    }
 }
 
 fn notes(scale: Scale) -> Vec<String> {

@@ -16,10 +16,27 @@ use super::start::Start;
 use super::unlearned::Unlearned;
 use super::workplace::Workplace;
 use crate::error::{Error, Result};
+use crate::labels::LabelUpdate;
 use crate::methods::networks::{Method, Retrain, find};
-use crate::outcome::{BEFORE, RETRAIN, RunReport};
+use crate::outcome::{BEFORE, MethodUpdates, RETRAIN, RunReport};
 use crate::progress::Progress;
-use crate::train::InPhase;
+use crate::train::{InPhase, Watch};
+
+/// Notes the label updates of a run.
+struct Noting<'a> {
+    updates: Vec<LabelUpdate>,
+    inner: &'a mut dyn Watch,
+}
+
+impl Watch for Noting<'_> {
+    fn inner(&mut self) -> Option<&mut dyn Watch> {
+        Some(self.inner)
+    }
+
+    fn label_update(&mut self, update: &LabelUpdate) {
+        self.updates.push(*update);
+    }
+}
 
 /// Request of `muso unlearn`: a network, the rows to forget and a method.
 #[derive(Clone, Debug)]
@@ -56,9 +73,14 @@ impl Unlearn {
         let seed = self.config.seeds[0];
         let case = Case::new(forget, &data, seed)?;
         let start = Start::find(self, data, place)?;
-        let task = start.task(&case.split, &self.config.train, seed);
+        let task = start.task(&case, &self.config.train, seed);
         let clock = Instant::now();
-        let network = method.unlearn(&task, &mut InPhase("unlearning", progress))?;
+        let mut watch = Noting {
+            updates: Vec::new(),
+            inner: &mut InPhase("unlearning", progress),
+        };
+        let network = method.unlearn(&task, &mut watch)?;
+        let updates = MethodUpdates::mean(method.name(), &[&watch.updates]);
         let seconds = clock.elapsed().as_secs_f64();
         let mut models = vec![
             Candidate {
@@ -92,6 +114,8 @@ impl Unlearn {
                 models,
                 over: over(workbench, Some(&case)),
                 settings: settings::flat(&method.settings()),
+                warnings: updates.warnings(),
+                label_updates: updates.updates,
                 mia: Some(mia),
                 data: self.config.data.kind.to_string(),
                 config: self.config.to_toml(),
@@ -103,8 +127,7 @@ impl Unlearn {
     /// Returns the method with the settings of the configuration and of the request.
     fn method(&self) -> Result<Box<dyn Method>> {
         let entry = find(&self.method)?;
-        let methods = &self.config.methods;
-        let mut table = methods.get(entry.key).cloned().unwrap_or_default();
+        let mut table = self.config.settings_of(entry.key)?;
         for setting in &self.settings {
             settings::set(&mut table, setting)?;
         }

@@ -43,14 +43,24 @@ impl Workplace {
         })
     }
 
-    /// Puts closed forms on `engine` and networks on the processor, one job a core, for the many models of a comparison.
-    pub fn for_jobs(engine: AnyEngine, threads: usize) -> Self {
-        Self {
-            engine,
-            device: Device::flex(),
-            // Every core has a job of its own already.
-            scheduler: Scheduler::in_place(),
-            threads,
+    /// Puts networks and closed forms on the processor, one job a core, for the many models of a comparison.
+    ///
+    /// # Errors
+    /// If `engine` is not the processor's: the networks of a comparison cannot be put on another device yet.
+    pub fn for_jobs(engine: AnyEngine, threads: usize) -> Result<Self> {
+        match &engine {
+            AnyEngine::Cpu(_) => Ok(Self {
+                engine,
+                device: Device::flex(),
+                // Every core has a job of its own already.
+                scheduler: Scheduler::in_place(),
+                threads,
+            }),
+            #[cfg(feature = "cuda")]
+            AnyEngine::Cuda(engine) => Err(crate::error::Error::Unavailable {
+                device: format!("cuda:{}", engine.context().ordinal()),
+                why: "comparisons train their networks on the processor only, for now".into(),
+            }),
         }
     }
 }

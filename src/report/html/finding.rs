@@ -128,7 +128,7 @@ impl Finding {
 pub(super) fn headline_without_distances(table: &Table) -> String {
     let gap = |row: &Row| {
         row.values
-            .get(&Metric::AvgGap)
+            .get(&Metric::SeedGap)
             .map(|s| s.mean)
             .filter(|g| g.is_finite())
     };

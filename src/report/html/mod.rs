@@ -28,6 +28,7 @@ use maud::{Markup, PreEscaped, html};
 
 use super::format::{self, Notation};
 use super::svg::CSS;
+use crate::outcome::MethodUpdates;
 
 pub use bench::chart_page;
 pub(super) use head::head_page;
@@ -151,6 +152,44 @@ fn plain_table<'a>(
                         }
                     }
                 }
+            }
+        }
+    }
+}
+
+/// Returns the section of label updates, scenario by scenario; nothing where there are none. Where a scenario has no name,
+/// there is one.
+fn label_updates(scenarios: &[(&str, &[MethodUpdates])]) -> Markup {
+    if scenarios.iter().all(|(_, methods)| methods.is_empty()) {
+        return Markup::default();
+    }
+    let columns = ["method, update", "tr(Π)/D", "u‖G‖/λ", "labels changed"];
+    let rows = |methods: &[MethodUpdates]| -> Vec<(String, bool, [String; 3])> {
+        let of_method = |m: &MethodUpdates| {
+            let (name, is_own) = (m.method.clone(), is_own(&m.method));
+            let signs = m.updates.iter();
+            let signs = signs.map(|update| format::label_update(update, Notation::Typeset));
+            let rows = signs.enumerate();
+            rows.map(move |(k, signs)| (format!("{name}, {}", k + 1), is_own, signs))
+                .collect::<Vec<_>>()
+        };
+        methods.iter().flat_map(of_method).collect()
+    };
+    html! {
+        h2 { "Label updates" }
+        p {
+            "What the projector of each update was like: tr(Π)/D, near 1 where the retained rows fill the space and the "
+            "labels are what the trained network says already; u‖G‖/λ, from 1 upwards where λ is below the rounding of G; "
+            "and the share of the forgotten rows whose label changed. Means over the seeds."
+        }
+        @for (scenario, methods) in scenarios {
+            @if !methods.is_empty() {
+                @if !scenario.is_empty() { h3 { (scenario) } }
+                @let rows = rows(methods);
+                (plain_table(
+                    columns.into_iter(),
+                    rows.iter().map(|(name, is_own, signs)| (name.as_str(), *is_own, signs.as_slice())),
+                ))
             }
         }
     }

@@ -6,11 +6,11 @@
 use maud::{Markup, html};
 
 use super::table::{Start, accuracies, dot, explanation, notes, results, seeds};
-use super::{Figure, chart_grid, is_own, key, repeat, settings};
+use super::{Figure, chart_grid, is_own, key, label_updates, repeat, settings};
 use crate::outcome::network::Histogram;
 use crate::outcome::{
-    AccuracyCurve, Detail, Entropies, Metric, NOISE_FLOOR, NetworkReport, PRETRAINED, RETRAIN, Row,
-    ScenarioTable, Table,
+    AccuracyCurve, Detail, Entropies, MethodUpdates, Metric, NOISE_FLOOR, NetworkReport,
+    PRETRAINED, RETRAIN, Row, ScenarioTable, Table,
 };
 use crate::report::format::{self, Notation};
 use crate::report::svg::{Dot, DotChart, Line, LineChart, Scale, Stroke};
@@ -40,6 +40,7 @@ pub(in crate::report) fn network_page(report: &NetworkReport) -> String {
             (results(table))
             (gaps(table))
             (accuracies(table))
+            (updates(report))
             (entropies(report))
             (epochs(report))
             (tuning(report))
@@ -49,7 +50,23 @@ pub(in crate::report) fn network_page(report: &NetworkReport) -> String {
     )
 }
 
-/// A method with its mean AvgGap over the scenarios.
+/// Returns the label updates with what they warn of.
+fn updates(report: &NetworkReport) -> Markup {
+    let details = report.details.iter();
+    let scenarios: Vec<(&str, &[MethodUpdates])> = details
+        .map(|d| (d.scenario.as_str(), d.updates.as_slice()))
+        .collect();
+    html! {
+        (label_updates(&scenarios))
+        @for (scenario, methods) in &scenarios {
+            @for warning in methods.iter().flat_map(MethodUpdates::warnings) {
+                p.warning { b { "Warning." } " " (scenario) ", " (warning) }
+            }
+        }
+    }
+}
+
+/// A method with its mean seed gap over the scenarios.
 struct Standing {
     method: String,
     gap: f64,
@@ -68,7 +85,7 @@ impl GapFinding {
             let gaps: Option<Vec<f64>> = table
                 .scenarios
                 .iter()
-                .map(|s| s.row(method)?.mean(Metric::AvgGap))
+                .map(|s| s.row(method)?.mean(Metric::SeedGap))
                 .collect();
             let gaps = gaps.filter(|gaps| !gaps.is_empty())?;
             Some(gaps.iter().sum::<f64>() / gaps.len() as f64)
@@ -111,8 +128,8 @@ impl GapFinding {
     fn lede(&self, table: &Table) -> String {
         let scenarios = format::plural(table.scenarios.len(), "scenario", "scenarios");
         let mut text = format!(
-            "Points are percentage points of AvgGap, the mean distance to Retrain in RA, TA, FA and MIA, averaged over \
-             {scenarios} and {}.",
+            "Points are percentage points of the seed gap, the mean distance to Retrain in RA, TA, FA and MIA of each seed, \
+             averaged over {scenarios} and {}.",
             format::plural(table.seeds.len(), "seed", "seeds")
         );
         if let Some(noise) = self.noise {
@@ -125,7 +142,7 @@ impl GapFinding {
 
     /// The gap of our method in each scenario, with what it should be held against.
     fn figures(&self, table: &Table) -> Vec<Figure> {
-        let gap = |row: Option<&Row>| row.and_then(|row| row.mean(Metric::AvgGap));
+        let gap = |row: Option<&Row>| row.and_then(|row| row.mean(Metric::SeedGap));
         let figure = |scenario: &ScenarioTable| {
             let ours = gap(scenario.row(&self.ours.method))?;
             let noise = gap(scenario.row(NOISE_FLOOR)).map(|g| format!("noise {g:.2}"));
@@ -133,7 +150,7 @@ impl GapFinding {
             let other = other.and_then(|r| Some(format!("{} {:.2}", r.method, gap(Some(r))?)));
             let parts: Vec<String> = [noise, other].into_iter().flatten().collect();
             Some(Figure {
-                name: format!("{}, AvgGap of {}", scenario.name, self.ours.method),
+                name: format!("{}, seed gap of {}", scenario.name, self.ours.method),
                 big: format!("{ours:.2}"),
                 sub: parts.join(" · "),
             })
@@ -148,24 +165,34 @@ fn is_baseline(method: &str) -> bool {
 }
 
 fn gaps(table: &Table) -> Markup {
+    // Published gaps are gaps of means, and stand beside no other.
+    let published = table.scenarios.iter().flat_map(|s| &s.rows);
+    let metric = match published
+        .clone()
+        .any(|row| row.paper.contains_key(&Metric::AvgGap))
+    {
+        true => Metric::AvgGap,
+        false => Metric::SeedGap,
+    };
     let dots = |scenario: &ScenarioTable| -> Vec<Dot> {
         let others = scenario.rows.iter();
         let others = others.filter(|r| r.method != RETRAIN && r.method != NOISE_FLOOR);
-        others.filter_map(|row| dot(row, Metric::AvgGap)).collect()
+        others.filter_map(|row| dot(row, metric)).collect()
     };
     let all: Vec<Dot> = table.scenarios.iter().flat_map(dots).collect();
     if all.is_empty() {
         return Markup::default();
     }
     let ends = all.iter().filter_map(|d| d.ours);
-    let longest = ends.map(|s| s.mean + s.std).filter(|x| x.is_finite());
+    let spread = |s: crate::outcome::Stat| if s.std.is_finite() { s.std } else { 0.0 };
+    let longest = ends.map(|s| s.mean + spread(s)).filter(|x| x.is_finite());
     let longest = longest.fold(0.0, f64::max);
-    let noise = |s: &ScenarioTable| s.row(NOISE_FLOOR).and_then(|r| r.mean(Metric::AvgGap));
-    let mut marks = vec![
-        ("k-own", "MUSO"),
-        ("", "other methods"),
-        ("k-whisker", "± one standard deviation"),
-    ];
+    let noise = |s: &ScenarioTable| s.row(NOISE_FLOOR).and_then(|r| r.mean(metric));
+    let mut marks = vec![("k-own", "MUSO"), ("", "other methods")];
+    marks.push(match metric {
+        Metric::AvgGap => ("k-paper", "paper"),
+        _ => ("k-whisker", "± one standard deviation"),
+    });
     if table.scenarios.iter().any(|s| noise(s).is_some()) {
         marks.push(("k-reference", "a second retrained model: the noise floor"));
     }
@@ -184,7 +211,8 @@ fn gaps(table: &Table) -> Markup {
     html! {
         h2 { "Gap to the retrained model" }
         p {
-            "AvgGap by method in points, shorter is closer. A bar that does not reach the dashed line is as close as one "
+            @if metric == Metric::AvgGap { "AvgGap, the gap of the means over seeds, " } @else { "Seed gap " }
+            "by method in points, shorter is closer. A bar that does not reach the dashed line is as close as one "
             "retrained model is to another."
         }
         (key(&marks))
@@ -366,7 +394,7 @@ fn methods_with_curves(report: &NetworkReport) -> Vec<&str> {
     }
     let rank = |method: &str| {
         let rows = report.table.scenarios.iter().filter_map(|s| s.row(method));
-        let gaps: Vec<f64> = rows.filter_map(|r| r.mean(Metric::AvgGap)).collect();
+        let gaps: Vec<f64> = rows.filter_map(|r| r.mean(Metric::SeedGap)).collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         (!is_own(method), mean)
     };
@@ -384,7 +412,7 @@ fn tuning(report: &NetworkReport) -> Markup {
         @if details().next().is_some() {
             h2 { "How the settings were chosen" }
             p {
-                "Of what was tried, the setting with the smallest AvgGap on the tuning seed was kept for all seeds. That "
+                "Of what was tried, the setting with the smallest seed gap on the tuning seeds was kept for all seeds. That "
                 "choice looks at the retrained model, which a user does not have: it flatters every method listed here."
             }
         }
@@ -394,7 +422,7 @@ fn tuning(report: &NetworkReport) -> Markup {
                 table.prose {
                     thead {
                         tr {
-                            @for column in ["method", "tried", "kept", "AvgGap, tuning seed"] {
+                            @for column in ["method", "tried", "kept", "seed gap, tuning seeds"] {
                                 th scope="col" { (column) }
                             }
                         }
@@ -405,7 +433,7 @@ fn tuning(report: &NetworkReport) -> Markup {
                                 th scope="row" { (tuning.method) }
                                 td { (tuning.grid) }
                                 td { (tuning.chosen) }
-                                td { (format::value(Metric::AvgGap, tuning.avg_gap, Notation::Typeset)) }
+                                td { (format::value(Metric::SeedGap, tuning.seed_gap, Notation::Typeset)) }
                             }
                         }
                     }
@@ -438,7 +466,7 @@ mod tests {
         let mut scenario = sample::network().table.scenarios[0].clone();
         for row in &mut scenario.rows {
             if is_own(&row.method) {
-                row.values.insert(Metric::AvgGap, Stat::exact(50.0));
+                row.values.insert(Metric::SeedGap, Stat::exact(50.0));
             }
         }
         let best = scenario.closest(|_| true).unwrap();

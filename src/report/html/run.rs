@@ -2,7 +2,9 @@
 
 use maud::{Markup, html};
 
-use super::{Figure, Page, figures, is_own, plain_table, repeat, settings, text_pairs};
+use super::{
+    Figure, Page, figures, is_own, label_updates, plain_table, repeat, settings, text_pairs,
+};
 use crate::report::format;
 use crate::report::run::Sheet;
 use crate::report::svg::{Timeline, TimelineLane};
@@ -29,7 +31,9 @@ pub(in crate::report) fn run_page(report: &Sheet) -> String {
     });
     page.around(html! {
         (figures(&cards.collect::<Vec<_>>()))
+        @for warning in &report.warnings { p.warning { b { "Warning." } " " (warning) } }
         @if !report.models.is_empty() { (models(report)) }
+        (label_updates(&[("", &report.updates)]))
         (timeline(&report.lanes))
         (settings("The settings", &report.settings))
         (repeat([&report.command, &report.config], ""))

@@ -199,7 +199,7 @@ fn scenario_table(scenario: &ScenarioTable, notes: &[String]) -> Markup {
     };
     let class = |row: &Row, metric: Metric| match metric {
         Metric::DeltaW => Some("delta"),
-        Metric::AvgGap if closest == Some(row.method.as_str()) => Some("best"),
+        Metric::SeedGap if closest == Some(row.method.as_str()) => Some("best"),
         _ => None,
     };
     let is_floor = |row: &Row| row.method == NOISE_FLOOR;

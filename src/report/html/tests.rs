@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::labels::LabelUpdate;
 use crate::outcome::{HeadReport, Metric, NetworkReport, Stat, Table, sample};
 use crate::report::charts::{ChartPage, PageTable};
 use crate::report::run::Sheet;
@@ -86,7 +87,7 @@ fn a_table_of_networks_speaks_of_gaps() {
     for row in table.scenarios.iter_mut().flat_map(|s| &mut s.rows) {
         row.values.remove(&Metric::DeltaW);
         row.paper.remove(&Metric::DeltaW);
-        row.values.insert(Metric::AvgGap, Stat::exact(1.25));
+        row.values.insert(Metric::SeedGap, Stat::exact(1.25));
     }
     let page = table_page(&table);
     assert!(
@@ -117,6 +118,7 @@ fn the_page_holds_every_part() {
         "Results",
         "Gap to the retrained model",
         "Accuracies against Retrain",
+        "Label updates",
         "How sure the models are",
         "Epoch by epoch",
         "How the settings were chosen",
@@ -146,7 +148,7 @@ fn the_headline_says_who_is_closer() {
     assert!(page.contains("A second retrained model is itself "));
     for row in report.table.scenarios.iter_mut().flat_map(|s| &mut s.rows) {
         if is_own(&row.method) {
-            row.values.insert(Metric::AvgGap, Stat::exact(30.0));
+            row.values.insert(Metric::SeedGap, Stat::exact(30.0));
         }
     }
     let page = network_page(&report);
@@ -193,6 +195,8 @@ fn run_report() -> Sheet {
         models: vec![("MUSO".into(), vec!["99.10".into(), "86.00".into()])],
         meanings: vec![("RA".into(), "accuracy, percent".into())],
         settings: vec![("staleness".into(), "0".into())],
+        updates: Vec::new(),
+        warnings: Vec::new(),
         lanes: Summary {
             seconds: 2.0,
             lanes: vec![
@@ -314,6 +318,11 @@ fn hostile_text_is_inert_on_the_page_of_a_run() {
         models: vec![(hostile(), vec![hostile()])],
         meanings: vec![(hostile(), hostile())],
         settings: vec![(hostile(), hostile())],
+        updates: vec![MethodUpdates {
+            method: hostile(),
+            updates: vec![LabelUpdate::default()],
+        }],
+        warnings: vec![hostile()],
         lanes: Summary {
             seconds: 1.0,
             lanes: vec![lane(&hostile(), 1.0, vec![(0.0, 1.0)])],
@@ -323,7 +332,7 @@ fn hostile_text_is_inert_on_the_page_of_a_run() {
         machine: hostile(),
         version: hostile(),
     });
-    is_inert(&page, 19);
+    is_inert(&page, 21);
 }
 
 #[test]

@@ -116,9 +116,15 @@ impl DotChart {
         let colour = usize::from(!dot.emphasis);
         let ours = dot.ours.and_then(|stat| Some((stat, axis.at(stat.mean)?)));
         let paper = dot.paper.and_then(|stat| Some((stat, axis.at(stat.mean)?)));
-        if let Some((stat, x)) = paper {
-            let title = format!("{}, paper: {}", dot.label, show(self.scale, stat));
-            canvas.circle(x, y, 5.5, "paper", &title);
+        let mark_paper = |canvas: &mut Canvas| {
+            if let Some((stat, x)) = paper {
+                let title = format!("{}, paper: {}", dot.label, show(self.scale, stat));
+                canvas.circle(x, y, 5.5, "paper", &title);
+            }
+        };
+        // A bar would cover it.
+        if !self.bars || ours.is_none() {
+            mark_paper(canvas);
         }
         let Some((stat, x)) = ours else { return };
         let mut reach = x + 3.5;
@@ -130,6 +136,7 @@ impl DotChart {
                 &format!("f{colour}"),
                 Some(&title),
             );
+            mark_paper(canvas);
         }
         if stat.std.is_finite() && stat.std > 0.0 {
             // A spread as large as the mean has no lower end on a log axis.

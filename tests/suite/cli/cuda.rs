@@ -182,3 +182,20 @@ fn bench_gives_modelled_times_as_such() {
         one_line(&on_virtual(&run, &[]), &[operation]);
     }
 }
+
+/// The networks of a comparison would be trained on the processor, whatever was asked for.
+#[test]
+#[cfg(feature = "nn")]
+fn comparisons_refuse_the_gpu() {
+    let case = Case::empty();
+    for command in [
+        "compare",
+        "demo --nn",
+        "demo --nn --tune ssd",
+        "reproduce table2",
+    ] {
+        let run = Run::new(&case, command).set("--device", "cuda");
+        one_line(&on_virtual(&run, &[]), &["cuda:0", "on the processor only"]);
+    }
+    assert!(case.snapshot().is_empty());
+}
