@@ -41,7 +41,6 @@ fn main() {
     }
     println!("cargo::rerun-if-env-changed={DOCS_RS}");
     let made = if env::var_os(DOCS_RS).is_some() {
-        println!("cargo::rustc-env=MUSO_CUDA_ROOT=");
         write(CUDA, &[], &[])
     } else {
         build()

@@ -2,7 +2,7 @@
 //!
 //! `cargo test --release --test suite exact:: -- --nocapture` prints the table of docs/exact.md.
 
-use muso::data::digits;
+use muso::data::Digits;
 use muso::engine::exact::BITS;
 use muso::engine::{CpuEngine, Engine, Matrix, Rows, Targets};
 use muso::features::RandomFeatures;
@@ -17,7 +17,7 @@ const RIDGE: f64 = 1e-3;
 /// Digits in two classes as random Fourier features, in single precision.
 fn fourier() -> (Vec<f32>, Vec<i64>) {
     let engine = CpuEngine::ambient();
-    let digits = digits().unwrap();
+    let digits = Digits::parse(muso_digits::TRAIN, muso_digits::TEST).unwrap();
     let rows: Vec<usize> = (0..ROWS.min(digits.train_images.rows())).collect();
     let map = RandomFeatures::new(digits.train_images.cols(), COLUMNS / 2, 5.0, 1).unwrap();
     let images = digits.train_images.select_rows(&rows);
