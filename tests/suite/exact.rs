@@ -14,8 +14,11 @@ const ROWS: usize = 2_000;
 const COLUMNS: usize = 128;
 const RIDGE: f64 = 1e-3;
 
-/// Digits in two classes as random Fourier features, in single precision.
-fn fourier() -> (Vec<f32>, Vec<i64>) {
+/// Features in single precision, row by row, and the class of each row.
+type Rows32 = (Vec<f32>, Vec<i64>);
+
+/// Digits in two classes as random Fourier features.
+fn fourier() -> Rows32 {
     let engine = CpuEngine::ambient();
     let digits = Digits::parse(muso_digits::TRAIN, muso_digits::TEST).unwrap();
     let rows: Vec<usize> = (0..ROWS.min(digits.train_images.rows())).collect();
@@ -78,7 +81,7 @@ fn heads_on_the_grid_are_near_those_in_f64() {
     let outlier = |i: usize, j: usize, x: f64| if (i, j) == (77, 3) { 1e6 } else { x };
     let decades =
         |_: usize, j: usize, x: f64| x * 10.0_f64.powf(12.0 * j as f64 / COLUMNS as f64 - 6.0);
-    let cases: [(&str, (Vec<f32>, Vec<i64>), Option<f64>); 7] = [
+    let cases: [(&str, Rows32, Option<f64>); 7] = [
         ("random Fourier features of digits", fourier(), None),
         ("ReLU of Gaussians", relu(|_, _, x| x), None),
         ("columns over 12 decades", relu(decades), None),

@@ -887,7 +887,7 @@ mod tests {
             let mut values = |units: &[i32]| {
                 let mut out = Matrix::zeros(rows, units.len());
                 for i in 0..rows {
-                    let wide = draw.next() as usize % far == 0;
+                    let wide = (draw.next() as usize).is_multiple_of(far);
                     let at = draw.next() as usize % units.len().max(1);
                     for (j, &unit) in units.iter().enumerate() {
                         let bits = if wide && j == at { 47 } else { bits };
@@ -1096,9 +1096,9 @@ mod tests {
                 let mut z = Matrix::zeros(5, 30);
                 let mut y = Matrix::zeros(5, 2);
                 if targets {
-                    y[(3, 1)] = bad * 512.0
+                    y[(3, 1)] = bad * 512.0;
                 } else {
-                    z[(3, 29)] = bad
+                    z[(3, 29)] = bad;
                 }
                 z[(1, 0)] = 1e9;
                 let ways: [Box<dyn ExactAccumulator>; 2] = [

@@ -437,7 +437,7 @@ fn what_is_no_set_is_said_with_what_to_do() {
     );
     // Neither a folder nor a pipe under the name of a file is waited for.
     fs::create_dir_all(case.path("odd").join(IDX[0])).unwrap();
-    case.bad("odd", &[IDX[0], "this is not a regular file"], &[]);
+    case.bad("odd", &[IDX[0], "not a regular file"], &[]);
     for missing in ["none", "empty/none"] {
         let output = Run::new(&case, "doctor").set("--data", missing).output();
         super::one_line(&output, &[missing, "cannot open"]);

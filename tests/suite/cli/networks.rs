@@ -451,7 +451,7 @@ fn a_killed_comparison_goes_on_to_the_same_numbers() {
     resumed.succeeds();
     assert_eq!(means(&case.json()), whole);
     one_line(
-        &resumed.clone().set("--epochs", 5).output(),
+        &resumed.set("--epochs", 5).output(),
         &["jobs/config.toml", "epochs = 4", "epochs = 5", "--resume"],
     );
     assert!(files(&case.path("jobs")) == before, "something is lost");
@@ -483,7 +483,7 @@ fn write_cifar10(case: &Case, of_each: usize) {
         for i in 0..10 * of_each {
             let class = i % 10;
             bytes.push(class as u8);
-            let pixel = |at: usize| (at * (class + 3) + 31 * (i + 7 * k)) * 2_654_435_761 >> 7;
+            let pixel = |at: usize| ((at * (class + 3) + 31 * (i + 7 * k)) * 2_654_435_761) >> 7;
             bytes.extend((0..3072).map(|at| (pixel(at) % 200) as u8 + 5 * class as u8));
         }
         fs::write(case.path("cifar").join(name), bytes).unwrap();
