@@ -5,7 +5,8 @@
 //!
 //! A stranger's file is read with nothing but checks of its own. What it takes in memory while it is open:
 //!
-//! - its descriptions (pickles, directory), which are in the file as they are, and twice the directory for names;
+//! - its descriptions (pickles of at most 128 MiB, directory), which are in the file as they are, and four times the
+//!   directory, of at most 64 MiB, for its entries;
 //! - up to 128 bytes for each pickle opcode, of which there may be 2 097 152, so 256 MiB at worst;
 //! - names and shapes of the tensors that are asked for, of which there may be 65 536, so 96 MiB at worst;
 //! - one tensor at a time in the precision of the file, where it does not lie there row by row; else 64 KiB.

@@ -3,7 +3,7 @@
 //! The directory at the end says what there is, and each entry is held against its own header. An entry that is
 //! compressed, encrypted, named twice, or that shares a byte with another is refused, so that what an archive unpacks
 //! to is never more than its own length. The directory is read whole, of at most [`LONGEST_DIRECTORY`] bytes, and costs
-//! at most twice as much again for the names.
+//! at most four times as much again for its entries.
 
 use crate::data::shown;
 use crate::data::tensors::Source;
