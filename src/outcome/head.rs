@@ -199,7 +199,8 @@ impl HeadReport {
     }
 }
 
-#[cfg(test)]
+// The sample reports are of images as well.
+#[cfg(all(test, feature = "datasets"))]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use crate::outcome::sample;
