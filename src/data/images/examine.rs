@@ -1,6 +1,6 @@
 //! What a folder holds, and whether it is whole: what a person asks before a run, and after one that complained.
 //!
-//! [`examine`] tells by content which of the sets of [`open`](super::open) a folder has, reads all of it with the
+//! [`examine`] tells by content which of the sets of [`open`] a folder has, reads all of it with the
 //! readers that a run would use, and compares with the set as [published](super::published): checksums of archives that
 //! lie there, numbers of images, images of each class. An [`Examination`] names every fault and what to do about them.
 //!
