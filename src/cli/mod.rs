@@ -38,7 +38,7 @@ use outputs::Outputs;
     max_term_width = 100,
     after_help = "Examples:\n  \
         muso demo                        see the paper's Table 1 on real digits, in under a minute\n  \
-        muso demo --nn                   twelve ways to make a network forget, against retraining\n  \
+        muso demo --nn                   eleven ways to make a network forget, against retraining\n  \
         muso train --out run             train a network, then make it forget a class:\n  \
         muso unlearn --run run --forget-class sneaker --out forgot.safetensors\n  \
         muso head --features f.safetensors --head h.safetensors --forget ids.txt --ridge 1e-3 --out new.safetensors\n  \
