@@ -105,6 +105,12 @@ impl<'a> Forgetting<'a> {
         self
     }
 
+    /// Leaves the bias out of the ridge: λ then holds the weights alone, as scikit-learn has it.
+    pub fn free_bias(mut self, free: bool) -> Self {
+        self.params.free_bias = free;
+        self
+    }
+
     /// Sets the head before training; zero by default.
     pub fn init(mut self, init: &Head) -> Self {
         self.params.init = Some(init.clone());

@@ -4,7 +4,7 @@
 //! reads `--ridge` and `--objective ridge` instead: [`spelt`] turns one into the other in whatever is printed or written.
 
 /// Every field that a message may name, and the option that sets it.
-const FLAGS: [(&str, &str); 33] = [
+const FLAGS: [(&str, &str); 34] = [
     ("architecture", "--arch"),
     ("config", "--config"),
     ("data_path", "--data-path"),
@@ -12,6 +12,7 @@ const FLAGS: [(&str, &str); 33] = [
     ("exact", "--exact"),
     ("features", "--features"),
     ("forget", "--forget"),
+    ("free_bias", "--free-bias"),
     ("gpu", "--gpu"),
     ("grid", "--grid"),
     ("labels", "--labels"),

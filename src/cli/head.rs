@@ -73,6 +73,9 @@ pub(super) struct HeadArgs {
     /// λ, at least 0: the one that the head was trained with [default: 0 for interpolate; needed for ridge]
     #[arg(long, value_name = "λ", allow_hyphen_values = true)]
     ridge: Option<f64>,
+    /// Leave the bias out of the ridge, as scikit-learn does
+    #[arg(long)]
+    free_bias: bool,
     /// What the head minimises [default: ridge; interpolate when fewer rows are retained than features and no λ > 0 is given]
     #[arg(long, value_enum)]
     objective: Option<ObjectiveArg>,
@@ -165,6 +168,7 @@ impl HeadArgs {
             SourceArg::Head => Source::Head,
         });
         params.ridge = self.ridge;
+        params.free_bias = self.free_bias;
         params.exact = self.exact.params();
         params.verify = self.verify;
         params.dtype = self.dtype.into();

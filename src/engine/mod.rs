@@ -181,6 +181,70 @@ impl Sums {
             cross: self.cross.zip(&other.cross, |a, b| a + b),
         }
     }
+
+    /// Returns the sums about the means, of sums with a bias. A feature that is constant to within so many `roundings` of its
+    /// sum counts as constant.
+    ///
+    /// # Panics
+    /// If there is nothing but a bias, or not even that.
+    pub fn centred(&self, roundings: f64) -> Centred {
+        let width = self.gram.rows() - 1;
+        assert!(width > 0, "sums of a bias alone");
+        let rows = (self.rows as f64).max(1.0);
+        let (of_features, of_targets) = (self.gram.row(width), self.cross.row(width));
+        let varies: Vec<bool> = (0..width)
+            .map(|i| {
+                let square = self.gram[(i, i)];
+                let left = square - of_features[i] * of_features[i] / rows;
+                left > f64::EPSILON * roundings * square
+            })
+            .collect();
+        let gram = Matrix::from_fn(width, width, |i, j| match varies[i] && varies[j] {
+            true => self.gram[(i, j)] - of_features[i] * of_features[j] / rows,
+            false => 0.0,
+        });
+        let cross = Matrix::from_fn(width, self.cross.cols(), |i, t| match varies[i] {
+            true => self.cross[(i, t)] - of_features[i] * of_targets[t] / rows,
+            false => 0.0,
+        });
+        let means = |sums: &[f64]| sums.iter().map(|sum| sum / rows).collect();
+        Centred {
+            features: means(&of_features[..width]),
+            targets: means(of_targets),
+            sums: Sums {
+                rows: self.rows,
+                gram,
+                cross,
+            },
+        }
+    }
+}
+
+/// Sums over rows about their means: what is left to fit once a bias that no ridge holds has taken the means.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Centred {
+    /// Σ (z − z̄)(z − z̄)ᵀ and Σ (z − z̄)(y − ȳ)ᵀ, without the bias.
+    pub sums: Sums,
+    /// z̄, the mean of each feature.
+    pub features: Vec<f64>,
+    /// ȳ, the mean of each target.
+    pub targets: Vec<f64>,
+}
+
+impl Centred {
+    /// Returns weights with the best bias beside them as last row: ȳ − z̄ᵀW.
+    ///
+    /// # Panics
+    /// If the weights have another shape than the sums.
+    pub fn with_bias(&self, weights: &Matrix) -> Matrix {
+        let mut bias = Matrix::from_vec(1, self.targets.len(), self.targets.clone());
+        for (d, mean) in self.features.iter().enumerate() {
+            for (bias, weight) in bias.row_mut(0).iter_mut().zip(weights.row(d)) {
+                *bias -= mean * weight;
+            }
+        }
+        weights.stack(&bias)
+    }
 }
 
 /// Linear algebra on one device. See the module documentation for the contract.

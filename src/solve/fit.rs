@@ -5,7 +5,7 @@
 //! (G + λI)⁻¹(ZᵀY + λw₀) is the same thing, needs only sums over rows, and subtracts nothing.
 
 use super::{Info, Params, Solver};
-use crate::engine::{Engine, Matrix, Sums};
+use crate::engine::{Centred, Engine, Matrix, Sums};
 use crate::error::Result;
 use crate::gram::{DualGram, Gram};
 
@@ -25,6 +25,26 @@ pub struct Fit {
 pub fn fit<E: Engine>(engine: &E, gram: &Gram, start: &Matrix, ridge: f64) -> Result<Fit> {
     let solver = gram_solver(engine, gram, ridge)?;
     fit_with(&solver, gram, start)
+}
+
+/// Fits all rows as [`fit`] does, with a bias that the ridge leaves free: the ridge is that of the weights, and the bias is
+/// what is best beside them. The bias of `start` plays no part.
+///
+/// # Errors
+/// As [`Solver::new`].
+pub fn fit_free_bias<E: Engine>(
+    engine: &E,
+    centred: &Centred,
+    start: &Matrix,
+    ridge: f64,
+) -> Result<Fit> {
+    let gram = Gram::Primal(centred.sums.clone());
+    let width: Vec<usize> = (0..gram.order()).collect();
+    let fitted = fit(engine, &gram, &start.select_rows(&width), ridge)?;
+    Ok(Fit {
+        weights: centred.with_bias(&fitted.weights),
+        info: fitted.info,
+    })
 }
 
 /// Factors G + λI or K + λI.

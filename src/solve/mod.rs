@@ -24,7 +24,7 @@ mod fit;
 mod solver;
 
 pub use eigen::Eigen;
-pub use fit::{Fit, fit, fit_with, gram_solver};
+pub use fit::{Fit, fit, fit_free_bias, fit_with, gram_solver};
 pub use solver::{Info, Method, Params, Solver};
 
 /// Version of the solve on the processor. Its solutions have the same bytes on every machine; what changes them raises it, so

@@ -2,7 +2,7 @@
 
 use super::grid::power_of_two;
 use super::{ExactSpec, Grid};
-use crate::engine::{Matrix, Sums};
+use crate::engine::{Centred, Matrix, Sums};
 use crate::error::{Error, Result};
 
 /// Rows that sums may be of: as many squares below [`REACH`](super::REACH)² stay below 2¹²⁷.
@@ -130,6 +130,82 @@ impl ExactSums {
             false => Err(Error::Overflow),
         }
     }
+
+    /// Returns the sums about the means in f64. Large sums may cancel, and what is left has all its digits: it is a
+    /// difference of integers, rounded once and divided by the number of rows.
+    ///
+    /// # Errors
+    /// [`Error::Overflow`] where one leaves the range of f64.
+    ///
+    /// # Panics
+    /// If the sums have no bias, whose row holds the means.
+    pub fn to_centred(&self, spec: &ExactSpec) -> Result<Centred> {
+        assert!(spec.sums.bias, "sums without a bias");
+        let (width, targets) = (spec.sums.features, spec.sums.targets);
+        let divisor = (self.rows as f64).max(1.0);
+        let units = spec.grid.features();
+        let of_target = |t: usize| spec.grid.targets().get(t).copied().unwrap_or(0);
+        let of_features = &self.gram[width * (width + 1) / 2..][..width];
+        let of_targets = &self.cross[width * targets..];
+        let mut gram = Matrix::zeros(width, width);
+        let mut entries = self.gram.iter();
+        for i in 0..width {
+            for (j, &product) in (0..=i).zip(&mut entries) {
+                let sums = (of_features[i], of_features[j]);
+                let left = about_the_mean(self.rows, product, sums, units[i] + units[j]) / divisor;
+                gram[(i, j)] = left;
+                gram[(j, i)] = left;
+            }
+        }
+        let cross = Matrix::from_fn(width, targets, |i, t| {
+            let sums = (of_features[i], of_targets[t]);
+            let product = self.cross[i * targets + t];
+            about_the_mean(self.rows, product, sums, units[i] + of_target(t)) / divisor
+        });
+        let mean = |(&sum, unit): (&i128, i32)| to_f64(sum, unit) / divisor;
+        let centred = Centred {
+            features: of_features
+                .iter()
+                .zip(units.iter().copied())
+                .map(mean)
+                .collect(),
+            targets: of_targets
+                .iter()
+                .zip((0..targets).map(of_target))
+                .map(mean)
+                .collect(),
+            sums: Sums {
+                rows: self.rows,
+                gram,
+                cross,
+            },
+        };
+        let finite = centred.sums.gram.is_finite() && centred.sums.cross.is_finite();
+        let mut means = centred.features.iter().chain(&centred.targets);
+        match finite && means.all(|mean| mean.is_finite()) {
+            true => Ok(centred),
+            false => Err(Error::Overflow),
+        }
+    }
+}
+
+/// Returns (nA − bc)·2^exponent rounded to f64 once, for A a sum over n rows of the products of two values, and b and c
+/// sums of the values.
+fn about_the_mean(rows: u64, product: i128, (b, c): (i128, i128), exponent: i32) -> f64 {
+    // Up to 160 bits, as high·2⁶⁴ + low; b and c are below 2⁸⁰, and n below 2³².
+    let times = |x: i128, y: u64| {
+        let low = u128::from(x as u64) * u128::from(y);
+        ((x >> 64) * i128::from(y) + (low >> 64) as i128, low as u64)
+    };
+    let (high, low) = times(product, rows);
+    let (less, less_low) = times(b, c as u64);
+    let (low, borrow) = low.overflowing_sub(less_low);
+    let high = high - less - b * (c >> 64) - i128::from(borrow);
+    match i64::try_from(high) {
+        Ok(high) => to_f64(i128::from(high) << 64 | i128::from(low), exponent),
+        // With 63 bits and more above it, all that matters of the rest is whether there is one.
+        Err(_) => to_f64(high << 1 | i128::from(low > 0), exponent + 63),
+    }
 }
 
 /// Refuses more rows than the bits are good for.
@@ -212,6 +288,38 @@ mod tests {
         let below_half = (1_i128 << 60) + (1 << 16) + (1 << 15) - 1;
         assert_eq!(to_f64(below_half, -1090).to_bits(), (1 << 44) + 1);
         assert_eq!(to_f64(i128::MAX, 1000), f64::INFINITY);
+    }
+
+    #[test]
+    fn what_is_left_about_the_mean_is_rounded_once() {
+        // Small enough for plain integers.
+        for (rows, product, b, c) in [
+            (3, 7, 4, 5),
+            (1 << 31, -(1 << 90), (1 << 60) + 1, -(1 << 60)),
+            (5, 0, 0, 0),
+            (7, (1 << 64) - 1, 1 << 63, -3),
+        ] {
+            let wanted = to_f64(rows * product - b * c, -7);
+            let found = about_the_mean(rows as u64, product, (b, c), -7);
+            assert_eq!(
+                found.to_bits(),
+                wanted.to_bits(),
+                "{rows} {product} {b} {c}"
+            );
+        }
+        // n²m² + nr less (nm)², beyond 128 bits each: nr is left, and with the other sign about twice the square.
+        let (rows, mean) = (1_u64 << 31, (1_i128 << 47) + 12_345);
+        let sum = mean << 31;
+        for rest in [0, 1, -1, 3, 1 << 40] {
+            let product = sum * mean + rest;
+            let found = about_the_mean(rows, product, (sum, sum), 0);
+            assert_eq!(found, rest as f64 * rows as f64, "{rest}");
+            let found = about_the_mean(rows, product, (-sum, sum), -20);
+            let wanted = 2.0 * (sum as f64 / 1024.0) * (sum as f64 / 1024.0);
+            assert!((found / wanted - 1.0).abs() < 1e-15, "{rest}");
+            let found = about_the_mean(rows, -product, (-sum, -sum), -20);
+            assert!((found / wanted + 1.0).abs() < 1e-15, "{rest}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::input::Input;
 use super::plan::Plan;
 use crate::data::rows::{RowSource, Which};
 use crate::engine::exact::Seen;
-use crate::engine::{Engine, Sums};
+use crate::engine::{Centred, Engine, Sums};
 use crate::error::{Error, Result};
 use crate::gram::exact::{ExactParams, ExactState, exact_spec, split_exact};
 use crate::gram::shard::Shard;
@@ -23,7 +23,12 @@ const OUTWEIGHED: f64 = 1e3;
 
 /// What the pass over the rows leaves.
 pub(super) enum Collected {
-    Primal { retained: Sums, forgotten: Sums },
+    Primal {
+        retained: Sums,
+        forgotten: Sums,
+        /// The retained sums about their means, where the bias is free of the ridge.
+        centred: Option<Centred>,
+    },
     Dual(DualGram),
 }
 
@@ -48,20 +53,14 @@ pub(super) fn collect<E: Engine>(
             forgotten = forgotten.add(&gone);
         }
         warnings.extend(said_of_sums(shard, input));
-        let collected = Collected::Primal {
-            retained,
-            forgotten,
-        };
+        let collected = primal(engine, plan, retained, forgotten);
         return Ok((collected, warnings));
     }
     let rows = input.rows()?;
     let collected = match plan.route {
         Route::Primal => {
             let (retained, forgotten) = sums(rows, Which::All, progress)?;
-            Collected::Primal {
-                retained,
-                forgotten,
-            }
+            primal(engine, plan, retained, forgotten)
         }
         Route::Dual => {
             let mut builder = GramBuilder::new(engine, Route::Dual, plan.spec)?;
@@ -78,6 +77,16 @@ pub(super) fn collect<E: Engine>(
         }
     };
     Ok((collected, warnings))
+}
+
+/// Takes f64 sums, about their means as well where that is needed.
+fn primal<E: Engine>(engine: &E, plan: &Plan, retained: Sums, forgotten: Sums) -> Collected {
+    let roundings = engine.roundings(retained.rows);
+    Collected::Primal {
+        centred: plan.free_bias.then(|| retained.centred(roundings)),
+        retained,
+        forgotten,
+    }
 }
 
 /// Makes the pass over the rows in integers, on a grid that it may have to record first; sums that were made before are taken
@@ -141,9 +150,14 @@ pub(super) fn collect_exact<E: Engine>(
     let (report, said) = exact::report(&state, recording, set, seen);
     warnings.extend(said);
     let (retained, forgotten) = state.to_sums()?;
+    let centred = match plan.free_bias {
+        true => Some(state.retained.to_centred(&state.spec)?),
+        false => None,
+    };
     let collected = Collected::Primal {
         retained,
         forgotten,
+        centred,
     };
     Ok((collected, report, warnings))
 }

@@ -27,7 +27,8 @@
 //! | `interpolate` | w₀ + Z_rᵀ(K_r + λI)⁻¹(Y_r − Z_r w₀) | w₀ + Π_r(w_p − w₀), exact if w_p interpolated; no label used |
 //!
 //! with w_p the given head and w₀ the initial one, zero when none is given. A bias is one more feature that is always 1
-//! and is penalised like the others. [`Head::forget`] is the short way here.
+//! and is penalised like the others, unless it is left [free](Params::free_bias): then the ridge is that of the weights, the
+//! sums are taken about the means, and the bias is ȳ − z̄ᵀW. [`Head::forget`] is the short way here.
 
 mod collect;
 mod input;
@@ -182,7 +183,10 @@ fn notes(exact: &ExactReport) -> Vec<(String, String)> {
 fn known(input: &Input<'_>, plan: &Plan) -> HeadReport {
     HeadReport {
         version: crate::VERSION.into(),
-        objective: plan.objective.name().into(),
+        objective: match plan.free_bias {
+            true => format!("{}, free bias", plan.objective.name()),
+            false => plan.objective.name().into(),
+        },
         route: plan.route.name().into(),
         source: plan.source.name().into(),
         rows: RowCounts {

@@ -13,6 +13,8 @@ pub(super) struct Plan {
     pub(super) ridge: f64,
     pub(super) route: Route,
     pub(super) spec: SumsSpec,
+    /// The ridge leaves the bias out.
+    pub(super) free_bias: bool,
     /// Sums in integers, and the solve whose bytes are the same everywhere.
     pub(super) exact: bool,
 }
@@ -103,9 +105,13 @@ impl Plan {
                 "`.ridge` above 0, or no `.exact`",
             ));
         }
+        if params.free_bias {
+            free_bias_is_sound(input, objective)?;
+        }
         // The head-based ridge update needs the forgotten rows' sums, whatever the number of retained rows.
         let route = match (objective, source) {
             (Objective::Ridge, Source::Head) => Route::Primal,
+            _ if params.free_bias => Route::Primal,
             _ if input.shard.is_some() || exact => Route::Primal,
             _ => by_shape,
         };
@@ -119,7 +125,27 @@ impl Plan {
                 bias: input.head.bias.is_some(),
                 targets: input.targets(),
             },
+            free_bias: params.free_bias,
             exact,
         })
+    }
+}
+
+/// Refuses a bias to leave free that is not there, or that no ridge holds in any case.
+fn free_bias_is_sound(input: &Input<'_>, objective: Objective) -> Result<()> {
+    if input.head.bias.is_none() {
+        return Err(Error::selection(
+            "`.free_bias`",
+            format!("{} has no bias", input.head.name()),
+            "a head with a bias, or no `.free_bias`",
+        ));
+    }
+    match objective {
+        Objective::Ridge => Ok(()),
+        Objective::Interpolate => Err(Error::selection(
+            "`.free_bias`",
+            "an interpolating fit is the one nearest to the initial head, bias included",
+            "`.objective = ridge`, or no `.free_bias`",
+        )),
     }
 }

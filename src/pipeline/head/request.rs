@@ -76,6 +76,8 @@ pub struct Params<'a> {
     pub source: Option<Source>,
     /// λ. Needed for ridge; 0 for interpolate when not given.
     pub ridge: Option<f64>,
+    /// Leaves the bias out of the ridge, which then holds the weights alone.
+    pub free_bias: bool,
     /// Sums in integers, where asked for; exact `sums` are exact without it.
     pub exact: Option<ExactParams>,
     /// Makes a second pass that verifies the head.
@@ -98,6 +100,7 @@ impl<'a> Params<'a> {
             objective: None,
             source: None,
             ridge: None,
+            free_bias: false,
             exact: None,
             verify: false,
             dtype: Dtype::F64,

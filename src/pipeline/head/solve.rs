@@ -5,12 +5,12 @@ use super::input::Input;
 use super::plan::Plan;
 use super::request::{Objective, Source};
 use super::{PREMISE_LIMIT, relative_distance};
-use crate::engine::{Engine, Matrix};
+use crate::engine::{Centred, Engine, Matrix, Sums};
 use crate::error::{Error, Result};
 use crate::gram::Gram;
 use crate::labels::Projector;
 use crate::outcome::{Conditioning, Premise};
-use crate::solve::{Info, Method, Solver, fit, fit_with};
+use crate::solve::{Info, Method, Solver, fit, fit_free_bias, fit_with};
 
 /// tr(Π)/D from which the retained rows count as filling the space.
 const FULL_SPACE: f64 = 0.999;
@@ -34,6 +34,10 @@ pub(super) fn solve<E: Engine>(
 ) -> Result<Solved> {
     let (trained, init) = (&input.trained, &input.init);
     let retained = match collected {
+        Collected::Primal {
+            centred: Some(centred),
+            ..
+        } => Gram::Primal(centred.sums.clone()),
         Collected::Primal { retained, .. } => Gram::Primal(retained.clone()),
         Collected::Dual(dual) => Gram::Dual(dual.clone()),
     };
@@ -43,6 +47,14 @@ pub(super) fn solve<E: Engine>(
         has_bytes_of_its_own(&solver.info())?;
     }
     let (weights, info) = match (plan.source, collected) {
+        (
+            source,
+            Collected::Primal {
+                forgotten,
+                centred: Some(centred),
+                ..
+            },
+        ) => free_bias(solver, source, centred, forgotten, input)?,
         (Source::Head, Collected::Primal { forgotten, .. })
             if plan.objective == Objective::Ridge =>
         {
@@ -76,6 +88,43 @@ pub(super) fn solve<E: Engine>(
         trace_ratio,
         premise,
     })
+}
+
+/// Solves with a bias that the ridge leaves free; `solver` is that of the sums about the means.
+fn free_bias<E: Engine>(
+    solver: &Solver<'_, E>,
+    source: Source,
+    centred: &Centred,
+    forgotten: &Sums,
+    input: &Input<'_>,
+) -> Result<(Matrix, Info)> {
+    let trained = &input.trained;
+    let width: Vec<usize> = (0..centred.features.len()).collect();
+    let init = input.init.select_rows(&width);
+    if source == Source::Labels {
+        let fitted = fit_with(solver, &Gram::Primal(centred.sums.clone()), &init)?;
+        return Ok((centred.with_bias(&fitted.weights), fitted.info));
+    }
+    // The pull of the forgotten rows is P with q for the bias below: ΔW = (G + λI)⁻¹(P − z̄qᵀ) with the sums about the means,
+    // and Δb = q/n − z̄ᵀΔW.
+    let predicted = solver.engine().project(forgotten.gram.as_rows(), trained)?;
+    let pull = predicted.zip(&forgotten.cross, |p, y| p - y);
+    let of_bias = pull.row(width.len()).to_vec();
+    let about = Matrix::from_fn(width.len(), pull.cols(), |d, c| {
+        pull[(d, c)] - centred.features[d] * of_bias[c]
+    });
+    let (mut change, info) = solver.solve(&about)?;
+    let back = init.zip(&trained.select_rows(&width), |i, t| i - t);
+    if let Some(back) = solver.dropped_part(&back)? {
+        change = change.zip(&back, |c, b| c + b);
+    }
+    let rows = centred.sums.rows as f64;
+    let beside = Centred {
+        targets: of_bias.iter().map(|q| q / rows).collect(),
+        ..centred.clone()
+    };
+    let change = beside.with_bias(&change);
+    Ok((trained.zip(&change, |w, c| w + c), info))
 }
 
 /// Refuses the rank-revealing fallback: an eigendecomposition's bytes depend on the processor.
@@ -141,14 +190,22 @@ fn premise<E: Engine>(
             Collected::Primal {
                 retained,
                 forgotten,
+                centred,
             },
         ) => {
             // Without forgotten rows the optimum of all rows is not known.
             if forgotten.rows == 0 {
                 return Ok(None);
             }
-            let all = Gram::Primal(retained.add(forgotten));
-            let optimum = fit(engine, &all, &input.init, plan.ridge)?.weights;
+            let all = retained.add(forgotten);
+            let optimum = match centred {
+                Some(_) => {
+                    let all = all.centred(engine.roundings(all.rows));
+                    fit_free_bias(engine, &all, &input.init, plan.ridge)?
+                }
+                None => fit(engine, &Gram::Primal(all), &input.init, plan.ridge)?,
+            };
+            let optimum = optimum.weights;
             let meaning = "relative distance from the ridge optimum of all rows";
             (relative_distance(trained, &optimum), meaning)
         }

@@ -6,11 +6,11 @@ use super::relative_distance;
 use crate::data::rows::Which;
 use crate::engine::{Engine, Matrix, SumsSpec};
 use crate::error::Result;
-use crate::gram::GramBuilder;
+use crate::gram::{Gram, GramBuilder};
 use crate::outcome::{Accuracy, Verification};
 use crate::progress::Progress;
 use crate::scheduler::Scheduler;
-use crate::solve::fit;
+use crate::solve::{fit, fit_free_bias};
 
 /// Findings of the second pass.
 pub(super) struct Verified {
@@ -55,15 +55,26 @@ pub(super) fn verify<E: Engine>(
         }
         Ok(())
     })?;
-    let direct = fit(engine, &builder.finish()?, &input.init, plan.ridge)?.weights;
     let ridge = plan.ridge;
-    let pull = weights.zip(&input.init, |w, i| ridge * (w - i));
+    let direct = match builder.finish()? {
+        Gram::Primal(sums) if plan.free_bias => {
+            let centred = sums.centred(engine.roundings(sums.rows));
+            fit_free_bias(engine, &centred, &input.init, ridge)?
+        }
+        gram => fit(engine, &gram, &input.init, ridge)?,
+    };
+    let direct = direct.weights;
+    let mut pull = weights.zip(&input.init, |w, i| ridge * (w - i));
+    if plan.free_bias {
+        pull.row_mut(weights.rows() - 1).fill(0.0);
+    }
     let gradient = gradient.zip(&pull, |g, p| g + p).norm();
     Ok(Verified {
         distances: Verification {
             distance_relative: relative_distance(weights, &direct),
             gradient_norm: gradient,
-            distance_bound: (ridge > 0.0).then(|| gradient / ridge),
+            // No λ holds a free bias.
+            distance_bound: (ridge > 0.0 && !plan.free_bias).then(|| gradient / ridge),
         },
         accuracy: tally.percentages(),
     })

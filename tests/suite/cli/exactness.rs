@@ -5,9 +5,9 @@ use std::fs;
 use muso::engine::Matrix;
 
 use super::{
-    Case, FEATURES, HEAD, IDS, JSON, LABELS_OUT, OUT, REPORT, Run, Tensor, head_tensors, one_hot,
-    one_line, read_head, read_integers, read_tensor, reference, rounded, tensor_file, tensor_names,
-    with_ones,
+    Case, FEATURES, HEAD, IDS, JSON, LABELS_OUT, OUT, REPORT, Run, Tensor, centred_reference,
+    head_tensors, one_hot, one_line, read_head, read_integers, read_tensor, reference, rounded,
+    tensor_file, tensor_names, with_ones,
 };
 use crate::parsers::npy_bytes;
 use crate::support::{gauss_solve, gaussian, matmul, relative};
@@ -36,6 +36,8 @@ struct Problem {
     objective: &'static str,
     from: &'static str,
     ridge: Option<f64>,
+    /// The ridge leaves the bias out.
+    free_bias: bool,
 }
 
 impl Problem {
@@ -53,6 +55,7 @@ impl Problem {
             objective: "ridge",
             from: "labels",
             ridge: Some(RIDGE),
+            free_bias: false,
         }
     }
 
@@ -84,7 +87,14 @@ impl Problem {
             "ridge" => self.ridge.unwrap(),
             _ => 0.0,
         };
-        reference(&self.z, &self.y, &self.start(), ridge)
+        self.fitted(&self.z, &self.y, ridge)
+    }
+
+    fn fitted(&self, z: &Matrix, y: &Matrix, ridge: f64) -> Matrix {
+        match self.free_bias {
+            true => centred_reference(z, y, &self.start(), ridge),
+            false => reference(z, y, &self.start(), ridge),
+        }
     }
 
     fn retrained(&self) -> Matrix {
@@ -92,7 +102,7 @@ impl Problem {
             self.z.select_rows(&self.retained()),
             self.y.select_rows(&self.retained()),
         );
-        reference(&z, &y, &self.start(), self.ridge.unwrap_or(0.0))
+        self.fitted(&z, &y, self.ridge.unwrap_or(0.0))
     }
 
     fn features(&self) -> Matrix {
@@ -135,6 +145,9 @@ impl Problem {
         }
         if self.init.is_some() {
             run = run.set("--init", "init.st");
+        }
+        if self.free_bias {
+            run = run.flag("--free-bias");
         }
         run
     }
@@ -195,6 +208,8 @@ fn holds_to(problem: &Problem, run: &Run, case: &Case, what: &str, gradient: f64
     match (number("/verify/distance_bound"), problem.ridge) {
         (Some(bound), Some(_)) => assert!((0.0..gradient).contains(&bound), "{what}: {bound:e}"),
         (None, None) => {}
+        // No λ holds every direction then.
+        (None, Some(_)) if problem.free_bias => {}
         (bound, ridge) => panic!("{what}: bound {bound:?} for ridge {ridge:?}"),
     }
     let (trained, kept) = (problem.trained(), problem.retained());
@@ -208,7 +223,9 @@ fn holds_to(problem: &Problem, run: &Run, case: &Case, what: &str, gradient: f64
         assert_eq!(found, problem.accuracy(rows, weights), "{what}: {key}");
     }
     assert_eq!(json["kind"], "head", "{what}");
-    assert_eq!(json["objective"], problem.objective, "{what}");
+    let free = if problem.free_bias { ", free bias" } else { "" };
+    let objective = format!("{}{free}", problem.objective);
+    assert_eq!(json["objective"], objective, "{what}");
     assert_eq!(json["source"], problem.from, "{what}");
     assert_eq!(json["rows"]["total"], problem.z.rows(), "{what}");
     assert_eq!(json["rows"]["forgotten"], problem.forgotten.len(), "{what}");
@@ -279,6 +296,90 @@ fn every_mode(rows: usize, cols: usize, mut seed: u64) {
             }
         }
     }
+}
+
+#[test]
+fn a_bias_that_is_left_free_has_no_ridge() {
+    let mut seed = 900;
+    for (rows, cols) in [(40, 7), (9, 20), (203, 30)] {
+        for from in ["labels", "head"] {
+            for exact in [None, Some("41")] {
+                seed += 1;
+                let mut problem = Problem::new(rows, cols, "F32", true, seed);
+                // Far from the origin, where a bias that is held would be another.
+                for i in 0..rows {
+                    problem.z[(i, 3)] += 50.0;
+                }
+                (problem.from, problem.free_bias) = (from, true);
+                if seed % 2 == 0 {
+                    problem = problem.with_init(seed);
+                }
+                problem.z = with_ones(&rounded("F32", &problem.features()));
+                let case = problem.case();
+                let mut run = problem.run(&case);
+                if let Some(bits) = exact {
+                    run = run.set("--exact", bits).set("--grid", 64);
+                }
+                let what = format!("{rows}×{cols} from {from}, exact {exact:?}");
+                holds_to(&problem, &run, &case, &what, 1e-6);
+                let held = Problem {
+                    free_bias: false,
+                    ..problem
+                };
+                let apart = relative(&read_head(&case.path(OUT), true), &held.retrained());
+                assert!(apart > 1e-3, "{what}: as if the bias were held");
+            }
+        }
+    }
+    let problem = Problem {
+        free_bias: true,
+        ..Problem::new(20, 4, "F32", false, 1)
+    };
+    let case = problem.case();
+    one_line(&problem.run(&case).output(), &["--free-bias", "no bias"]);
+    let problem = Problem {
+        free_bias: true,
+        objective: "interpolate",
+        ..Problem::new(20, 40, "F32", true, 1)
+    };
+    let case = problem.case();
+    let wanted = ["--free-bias", "--objective ridge"];
+    one_line(&problem.run(&case).output(), &wanted);
+}
+
+/// What centring costs f64 sums it does not cost integers: features a million times further from the origin than from their
+/// mean.
+#[test]
+fn exact_sums_lose_nothing_about_the_mean() {
+    let mut problem = Problem::new(200, 5, "F64", true, 77);
+    problem.free_bias = true;
+    // Thousandths, so that the mean plus a value has few enough digits.
+    let value = |x: f64| (x * 1024.0).round() / 1024.0;
+    let z = Matrix::from_fn(200, 6, |i, j| value(problem.z[(i, j)]));
+    let shift = |by: f64| Matrix::from_fn(200, 6, |i, j| z[(i, j)] + if j < 5 { by } else { 0.0 });
+    let new = |by: f64| {
+        let problem = Problem {
+            z: shift(by),
+            y: problem.y.clone(),
+            answers: problem.answers.clone(),
+            dtype: "F64",
+            bias: true,
+            init: None,
+            forgotten: vec![3, 8],
+            objective: "ridge",
+            from: "labels",
+            ridge: Some(RIDGE),
+            free_bias: true,
+        };
+        let case = problem.case();
+        let run = problem.run(&case).without("--verify");
+        let run = run.without("--report").without("--labels-out");
+        run.set("--exact", "41").set("--grid", "2097152").succeeds();
+        read_head(&case.path(OUT), true)
+    };
+    let weights = |head: &Matrix| head.select_rows(&[0, 1, 2, 3, 4]);
+    let apart = relative(&weights(&new(1_048_576.0)), &weights(&new(0.0)));
+    assert!(apart < 1e-13, "{apart:e}");
 }
 
 #[test]

@@ -212,6 +212,24 @@ fn reference(z: &Matrix, y: &Matrix, start: &Matrix, ridge: f64) -> Matrix {
     }
 }
 
+/// The minimiser of ‖ZW − Y‖² + λ‖W − w₀‖² where the last row of W, the bias, is free of λ: about the means, as scikit-learn
+/// does it.
+fn centred_reference(z: &Matrix, y: &Matrix, start: &Matrix, ridge: f64) -> Matrix {
+    let width = z.cols() - 1;
+    let mean = |m: &Matrix, j: usize| {
+        let column = (0..m.rows()).map(|i| m[(i, j)]);
+        column.sum::<f64>() / m.rows() as f64
+    };
+    let means = |m: &Matrix| -> Vec<f64> { (0..m.cols()).map(|j| mean(m, j)).collect() };
+    let (of_z, of_y) = (means(z), means(y));
+    let centred = Matrix::from_fn(z.rows(), width, |i, j| z[(i, j)] - of_z[j]);
+    let wanted = Matrix::from_fn(y.rows(), y.cols(), |i, c| y[(i, c)] - of_y[c]);
+    let start = Matrix::from_fn(width, y.cols(), |j, c| start[(j, c)]);
+    let weights = reference(&centred, &wanted, &start, ridge);
+    let bias = |c: usize| of_y[c] - (0..width).map(|j| of_z[j] * weights[(j, c)]).sum::<f64>();
+    weights.stack(&Matrix::from_fn(1, y.cols(), |_, c| bias(c)))
+}
+
 /// A feature file of any size that is quick to make: f32, a thousand rows again and again, classes in turn.
 fn large_features(rows: usize, cols: usize, classes: usize) -> Vec<u8> {
     const BLOCK: usize = 1000;
