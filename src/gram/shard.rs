@@ -165,6 +165,15 @@ impl Shard {
         Ok(shard)
     }
 
+    /// Loads sums from the bytes of their file, which messages call `the sums`.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn from_bytes(bytes: impl Into<Vec<u8>>) -> Result<Self> {
+        let file = TensorFile::from_bytes("the sums", bytes)?;
+        Self::read(&file, Contents::read(&file)?)
+    }
+
     fn read(file: &TensorFile, contents: Contents) -> Result<Self> {
         let Contents {
             spec,
@@ -494,7 +503,7 @@ impl Contents {
         let total = parts.iter().try_fold(0, counted);
         let after = |a: &Part, b: &Part| a < b && (a.features != b.features || a.end <= b.first);
         let ascending = parts.windows(2).all(|pair| after(&pair[0], &pair[1]));
-        if parts.is_empty() || !parts.iter().all(sound) || total.is_none() || !ascending {
+        if !parts.iter().all(sound) || total.is_none() || !ascending {
             return fault("`parts` contradict each other".into(), WRITTEN);
         }
         let forgotten: u64 = parts.iter().map(|part| part.forgotten).sum();

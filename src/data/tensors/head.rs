@@ -71,8 +71,19 @@ impl Head {
     /// # Errors
     /// If there is no such matrix, if the bias does not fit it, or if a value is not finite.
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
-        let file = TensorFile::open(path)?;
-        let prefix = prefix(&file)?;
+        Self::read(&TensorFile::open(path)?)
+    }
+
+    /// Loads a head from the bytes of its file, which messages call `the head`.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn from_bytes(bytes: impl Into<Vec<u8>>) -> Result<Self> {
+        Self::read(&TensorFile::from_bytes("the head", bytes)?)
+    }
+
+    fn read(file: &TensorFile) -> Result<Self> {
+        let prefix = prefix(file)?;
         let weight = file.matrix(&format!("{prefix}weight"))?;
         let dtype = weight.dtype();
         let weight = weight.to_matrix()?;

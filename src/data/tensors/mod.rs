@@ -154,7 +154,18 @@ pub struct TensorFile {
 impl TensorFile {
     /// Opens a file and checks its header; the format is told by content, not by extension.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        let source = Source::open(path.as_ref())?;
+        Self::read(Source::open(path.as_ref())?)
+    }
+
+    /// Opens the bytes of a file that are in memory; `name` is what messages call them.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn from_bytes(name: &str, bytes: impl Into<Vec<u8>>) -> Result<Self> {
+        Self::read(Source::memory(Path::new(name), bytes.into()))
+    }
+
+    fn read(source: Source) -> Result<Self> {
         let mut start = [0; npy::MAGIC.len()];
         let is_npy = source.len() >= start.len() as u64 && {
             source.read_exact_at(&mut start, 0)?;

@@ -15,7 +15,7 @@
 //! ```
 
 use std::fs::{self, File, Metadata};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -58,8 +58,18 @@ const PIECE: u64 = 1 << 16;
 #[derive(Debug)]
 pub(in crate::data) struct Source {
     path: PathBuf,
-    file: File,
-    stamp: Stamp,
+    place: Place,
+    len: u64,
+}
+
+#[derive(Debug)]
+enum Place {
+    File {
+        file: File,
+        stamp: Stamp,
+    },
+    /// A file's bytes, which nobody else can change.
+    Memory(Vec<u8>),
 }
 
 impl Source {
@@ -77,9 +87,18 @@ impl Source {
         let stamp = Stamp::of(&file.metadata().map_err(failed)?);
         Ok(Self {
             path: path.to_owned(),
-            file,
-            stamp,
+            len: stamp.len,
+            place: Place::File { file, stamp },
         })
+    }
+
+    /// Takes the bytes that a file has, or would have; `name` is for messages.
+    pub(in crate::data) fn memory(name: &Path, bytes: Vec<u8>) -> Self {
+        Self {
+            path: name.to_owned(),
+            len: bytes.len() as u64,
+            place: Place::Memory(bytes),
+        }
     }
 
     pub(in crate::data) fn path(&self) -> &Path {
@@ -88,7 +107,7 @@ impl Source {
 
     /// Returns the length of the file in bytes when it was opened.
     pub(in crate::data) fn len(&self) -> u64 {
-        self.stamp.len
+        self.len
     }
 
     /// Fills `buffer` from `offset`. The caller has checked the range against [`len`](Self::len), so a short read
@@ -99,11 +118,18 @@ impl Source {
         mut offset: u64,
     ) -> Result<()> {
         while !buffer.is_empty() {
-            match read_at(&self.file, buffer, offset) {
+            let read = match &self.place {
+                Place::File { file, .. } => read_at(file, buffer, offset),
+                Place::Memory(bytes) => {
+                    let mut rest = &bytes[bytes.len().min(offset as usize)..];
+                    rest.read(buffer)
+                }
+            };
+            match read {
                 Ok(0) => {
                     return Err(self.changed(format!(
                         "it had {} bytes and now ends at {offset} or before",
-                        self.stamp.len
+                        self.len
                     )));
                 }
                 Ok(n) => {
@@ -134,8 +160,11 @@ impl Source {
     }
 
     pub(in crate::data) fn unchanged(&self) -> Result<()> {
+        let Place::File { file, stamp } = &self.place else {
+            return Ok(());
+        };
         let failed = |e| Error::io(&self.path, "examine", e);
-        let opened = self.file.metadata().map_err(failed)?;
+        let opened = file.metadata().map_err(failed)?;
         let at_path = match fs::metadata(&self.path) {
             Ok(found) => found,
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
@@ -144,7 +173,7 @@ impl Source {
             Err(e) => return Err(failed(e)),
         };
         for now in [opened, at_path] {
-            if let Some(how) = self.stamp.difference(&Stamp::of(&now)) {
+            if let Some(how) = stamp.difference(&Stamp::of(&now)) {
                 return Err(self.changed(how));
             }
         }

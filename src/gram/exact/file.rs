@@ -161,7 +161,7 @@ fn contradiction(file: &TensorFile, side: &str) -> Error {
 }
 
 /// Returns whether integers can be sums over that many rows: squares on the diagonal, products between, ones of a bias.
-fn plausible(sums: &ExactSums, spec: &ExactSpec) -> bool {
+pub fn plausible(sums: &ExactSums, spec: &ExactSpec) -> bool {
     let order = spec.sums.order();
     let rows = i128::from(sums.rows);
     let columns = (spec.grid.features().len() + spec.grid.targets().len()) as u128;

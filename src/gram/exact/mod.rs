@@ -7,7 +7,7 @@
 
 pub(super) mod file;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::SUMS_LANE;
@@ -18,6 +18,8 @@ use crate::engine::{Engine, Rows, Sums, SumsSpec, Targets};
 use crate::error::{Error, Result};
 use crate::progress::Progress;
 use crate::scheduler::Scheduler;
+
+pub use file::plausible;
 
 /// Name of the tensor of exponents, in whatever file a grid is taken from.
 pub(super) const GRID_FEATURES: &str = "grid.features";
@@ -166,9 +168,7 @@ pub(crate) fn exact_spec(
         GridChoice::Recorded => record(bits, source, (sums.features, values), scheduler, progress)?,
         GridChoice::Range(range) => Grid::of_range(bits, *range, sums.features, values)?,
         GridChoice::File(path) => {
-            let file = TensorFile::open(path)?;
-            let grid = read_grid(&file, params.bits)?;
-            file.unchanged()?;
+            let grid = load_grid(path, params.bits)?;
             let wanted = (sums.features, values);
             if (grid.features().len(), grid.targets().len()) != wanted {
                 let say = |(features, targets): (usize, usize)| match targets {
@@ -207,6 +207,17 @@ fn same_bits(what: &str, found: u32, wanted: Option<u32>) -> Result<()> {
         }),
         _ => Ok(()),
     }
+}
+
+/// Loads the grid of a file, such as exact sums; `bits` is what was asked for, where something was.
+///
+/// # Errors
+/// If there is none in the file, or one of another width.
+pub fn load_grid(path: impl AsRef<Path>, bits: Option<u32>) -> Result<Grid> {
+    let file = TensorFile::open(path)?;
+    let grid = read_grid(&file, bits)?;
+    file.unchanged()?;
+    Ok(grid)
 }
 
 /// Reads the grid of a file; `bits` is what was asked for, where something was.
