@@ -1,0 +1,60 @@
+"""The examples of docstrings and documents do what they say, and the stubs have what is there."""
+
+import ast
+import doctest
+import inspect
+import runpy
+from pathlib import Path
+
+import muso
+import pytest
+from muso import _native, _ridge
+
+PYTHON = Path(__file__).parents[1]
+
+
+def documented():
+    """Everything with a docstring, by its name."""
+    found = {"muso": muso}
+    found |= {f"muso.{name}": getattr(muso, name) for name in muso.__all__}
+    for kind in (_native.Sums, _native.Head, _native.Forgotten, _ridge.RidgeHead, _ridge.Ridge):
+        for name, member in inspect.getmembers(kind):
+            if not name.startswith("_") or name == "__bytes__":
+                found[f"{kind.__name__}.{name}"] = member
+    return {name: thing for name, thing in found.items() if isinstance(inspect.getdoc(thing), str)}
+
+
+@pytest.mark.parametrize("name", sorted(documented()))
+def test_examples_in_docstrings(name):
+    text = inspect.getdoc(documented()[name])
+    test = doctest.DocTestParser().get_doctest(text, {}, name, None, 0)
+    assert doctest.DocTestRunner(verbose=False).run(test).failed == 0
+
+
+def test_there_are_examples():
+    with_examples = [name for name, thing in documented().items() if ">>>" in inspect.getdoc(thing)]
+    assert len(with_examples) >= 8, with_examples
+
+
+@pytest.mark.parametrize("path", ["README.md", "../docs/python.md"])
+def test_examples_in_documents(path):
+    failed, tried = doctest.testfile(str(PYTHON / path), module_relative=False)
+    assert failed == 0 and tried > 2
+
+
+@pytest.mark.parametrize("example", sorted((PYTHON / "examples").glob("*.py")), ids=lambda path: path.stem)
+def test_examples_run(example, capsys):
+    runpy.run_path(str(example), run_name="__main__" if example.stem != "sums_in_parts" else "example")
+    if example.stem != "sums_in_parts":
+        assert "True" in capsys.readouterr().out
+
+
+def test_the_stubs_have_what_is_there():
+    tree = ast.parse((Path(_native.__file__).parent / "_native.pyi").read_text())
+    stubs = {node.name: node for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
+    there = {name for name in vars(_native) if not name.startswith("_")}
+    assert {name for name in stubs} == there
+    for kind in (_native.Sums, _native.Head, _native.Forgotten):
+        members = {node.name for node in stubs[kind.__name__].body if isinstance(node, ast.FunctionDef)}
+        public = {name for name in vars(kind) if not name.startswith("_")}
+        assert {name for name in members if not name.startswith("_")} == public
