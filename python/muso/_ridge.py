@@ -58,7 +58,7 @@ class _Model:
         raise NotImplementedError
 
     def _start(self, features: int, y: Any) -> Sums:
-        return Sums(features, **self._shape(y), bias=bool(self.fit_intercept), grid=self.grid, bits=self.bits)  # type: ignore[arg-type]
+        return Sums(features, **self._shape(y), bias=bool(self.fit_intercept), grid=self.grid, bits=self.bits)
 
     def _fit(self, X: Any, y: Any) -> Self:
         _positive(self.alpha)

@@ -36,11 +36,14 @@ def test_estimator_checks(estimator, check):
 @pytest.mark.parametrize("alpha", [1e-3, 1.0, 100.0])
 @pytest.mark.parametrize("classes", [2, 4])
 def test_the_classifier_is_scikit_learns(bits, fit_intercept, alpha, classes):
-    X, y = make_classification(500, 20, n_informative=10, n_classes=classes, random_state=1, shift=0.7)
+    X, y = make_classification(500, 20, n_informative=10, n_redundant=0, n_classes=classes, random_state=1, shift=0.7)
     y = np.array(["a", "b", "c", "d"])[y]
     ours = RidgeHead(alpha, fit_intercept=fit_intercept, bits=bits).fit(X, y)
     theirs = linear_model.RidgeClassifier(alpha=alpha, fit_intercept=fit_intercept, solver="cholesky").fit(X, y)
-    np.testing.assert_allclose(ours.coef_, theirs.coef_, rtol=1e-9, atol=1e-9 * np.abs(theirs.coef_).max())
+    # Of two classes theirs are a vector since scikit-learn 1.9, and a row as here before.
+    coef = np.atleast_2d(theirs.coef_)
+    assert ours.coef_.shape == coef.shape
+    np.testing.assert_allclose(ours.coef_, coef, rtol=1e-9, atol=1e-9 * np.abs(coef).max())
     np.testing.assert_allclose(ours.intercept_, theirs.intercept_, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(ours.decision_function(X), theirs.decision_function(X), rtol=1e-9, atol=1e-9)
     np.testing.assert_array_equal(ours.predict(X), theirs.predict(X))
@@ -63,14 +66,14 @@ def test_the_regressor_is_scikit_learns(bits, fit_intercept, targets):
 
 
 def test_the_default_is_as_close_as_it_says():
-    X, y = make_classification(500, 20, n_informative=10, n_classes=4, random_state=1)
+    X, y = make_classification(500, 20, n_informative=10, n_redundant=0, n_classes=4, random_state=1)
     theirs = linear_model.RidgeClassifier().fit(X, y)
     apart = np.abs(RidgeHead().fit(X, y).coef_ - theirs.coef_).max() / np.abs(theirs.coef_).max()
-    assert apart < 1e-6
+    assert 1e-9 < apart < 1e-6
 
 
 def test_after_deletion_it_is_a_refit():
-    X, y = make_classification(600, 15, n_informative=8, n_classes=3, random_state=3)
+    X, y = make_classification(600, 15, n_informative=8, n_redundant=0, n_classes=3, random_state=3)
     ours = RidgeHead(bits=41, grid=64.0, classes=[0, 1, 2]).fit(X, y).unfit(X[:100], y[:100])
     never = RidgeHead(bits=41, grid=64.0, classes=[0, 1, 2]).fit(X[100:], y[100:])
     assert pickle.dumps(ours) == pickle.dumps(never) and bytes(ours.sums_) == bytes(never.sums_)
