@@ -7,6 +7,7 @@ import runpy
 from pathlib import Path
 
 import muso
+import numpy as np
 import pytest
 from muso import _native, _ridge
 
@@ -58,3 +59,17 @@ def test_the_stubs_have_what_is_there():
         members = {node.name for node in stubs[kind.__name__].body if isinstance(node, ast.FunctionDef)}
         public = {name for name in vars(kind) if not name.startswith("_")}
         assert {name for name in members if not name.startswith("_")} == public
+
+
+def test_the_five_lines_of_the_readme():
+    text = (PYTHON.parent / "README.md").read_text()
+    block = text.split("```python\n")[1].split("```")[0]
+    assert block.count("\n") == 5
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((1000, 8)), rng.integers(0, 3, 1000)
+    parts = [muso.Sums(8, classes=3, grid=16.0) for _ in range(2)]
+    for part, rows in zip(parts, np.array_split(np.arange(1000), 2), strict=True):
+        part.add(X[rows], y[rows])
+    names = {"X": X, "y": y, "withdrawn": [3, 5], "parts": parts}
+    exec(block, names)
+    assert names["model"].sums_.rows == 998 and names["new"].rows.tolist() == [12, 907]
