@@ -25,7 +25,8 @@ FILES = {
     "muso": [
         *["NOTICE", "README.md", "CHANGELOG.md", "CITATION.cff", "docs/*.md", "docs/*.svg"],
         *["build.rs", "kernels/*.cu", "kernels/*.cuh", "kernels/*.h", "kernels/toolkit.rs", "kernels/README.md"],
-        *["src/*.rs", "include/muso.h", "examples/0?_*.rs"],
+        *["src/*.rs", "include/muso.h", "include/muso.pc.in", "examples/0?_*.rs"],
+        *["examples/06_from_c/CMakeLists.txt", "examples/06_from_c/main.c"],
         *["src/bench/peers/*.py", "src/outcome/paper.csv", "src/pipeline/networks/demo*.toml", "src/report/page.css"],
         *["src/data/embedded/NOTICE", "src/data/embedded/extract.py", "src/data/embedded/fashion-*.gz"],
     ],

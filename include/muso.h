@@ -2,7 +2,8 @@
  *
  * Build the library with
  *     cargo rustc --release --lib --crate-type cdylib --no-default-features --features capi
- * and link libmuso.so. It needs no CUDA to link; the driver is loaded when a context is created.
+ * and link libmuso.so; muso.pc.in beside this file is for pkg-config, and examples/06_from_c for cmake. It needs no CUDA to
+ * link; the driver is loaded when a context is created.
  *
  * The contract, for every function:
  * - Layout: matrices are row-major; row i begins i*pitch values after the first, pitch >= cols, in values. Of symmetric
