@@ -1,4 +1,4 @@
-// Sums over rows: G += ±ZᵀZ and the cross sums ZᵀY.
+// Sums over rows: G += ±ZᵀZ and the cross sums ZᵀY, Y as values or as a class a row.
 //
 //   G (D×D, lower triangle) and ZᵀY (D×C), f64, from Z (N×F, row-major, f32/f16/bf16/f64). D = F + 1 with a bias, the
 //   feature that is always one: its row of G is the sum of the rows of Z, its row of ZᵀY the sum of the rows of Y.
@@ -19,6 +19,13 @@
 //   mma   128×128, f16/bf16 tensor cores. Products of two 11-bit (8-bit) significands are exact in f32. The f32
 //         sum of at most 512 of them errs by at most 512·2⁻²³·Σ|zᵢzⱼ|, counting a tensor core as truncating; blocks are
 //         added in f64, so the error does not grow with N beyond that relative bound.
+//
+// Classes. A row whose Y is one-hot adds itself to its class and nothing to the others: N·D additions, no product. The
+// host sorts the rows of a launch by class, each class in order, and a warp walks such a set of rows down 32 columns:
+// every sector of Z is read once. Since nothing but the order of a class's rows within a block, and of the blocks,
+// matters to a sum, the bytes are those of the product with one-hot rows. Where the classes are too few or too uneven
+// to fill the device, the sets are first the runs (a class in one row block), whose sums go to a row each (gram_runs),
+// and then these rows are summed by class, each a block of its own.
 #include "common/product_dmma.cuh"
 #include "common/product_fma.cuh"
 
@@ -126,26 +133,19 @@ __device__ void syrk(SYRK_PARAMETERS(Z)) {
       double *__restrict__ cross, const int64_t cross_pitch, double *__restrict__ partials
 #define CROSS_ARGUMENTS z, z_pitch, rows, features, bias, y, y_pitch, targets, sign, cross, cross_pitch, partials
 
-template <typename Y>
-__device__ OuterAdjacent<Y> target_columns(const Y* y, int64_t pitch, int64_t targets) {
-  return {y, pitch, targets};
-}
-__device__ OneHot target_columns(const int64_t* y, int64_t, int64_t targets) { return {y, targets}; }
-
 template <typename Z, typename Y>
 __device__ void cross_plain(CROSS_PARAMETERS(Z, Y)) {
   const int64_t i = blockIdx.y * int64_t{PLAIN_SIDE} + threadIdx.y;
   const int64_t j = blockIdx.x * int64_t{PLAIN_SIDE} + threadIdx.x;
   const int64_t order = features + bias;
   if (i >= order || j >= targets) return;
-  const auto values = target_columns(y, y_pitch, targets);
   for_row_blocks(rows, blockIdx.z, sign, cross, cross_pitch, order, partials,
                  [&](int64_t first, int64_t last, const auto& destination) {
                    double sum = 0.0;
 #pragma unroll 1
                    for (int64_t row = first; row < last; ++row) {
                      const double feature = i < features ? widen(z[row * z_pitch + i]) : 1.0;
-                     sum = fma(feature, values.value(*values.at(j, row), j), sum);
+                     sum = fma(feature, widen(y[row * y_pitch + j]), sum);
                    }
                    destination().put(i, j, sum);
                  });
@@ -154,13 +154,14 @@ __device__ void cross_plain(CROSS_PARAMETERS(Z, Y)) {
 template <typename Z, typename Y>
 __device__ void cross_fma(CROSS_PARAMETERS(Z, Y)) {
   using Columns = OuterAdjacent<Z>;
-  const auto values = target_columns(y, y_pitch, targets);
-  using Product = Fma<TALL_ROWS, TALL_COLS, Columns, std::remove_const_t<decltype(values)>>;
+  using Values = OuterAdjacent<Y>;
+  using Product = Fma<TALL_ROWS, TALL_COLS, Columns, Values>;
   __shared__ typename Product::Shared shared;
 
   const int64_t i0 = blockIdx.x * int64_t{TALL_ROWS}, j0 = blockIdx.y * int64_t{TALL_COLS};
   const bool sums_targets = bias && blockIdx.x == 0 && threadIdx.x < TALL_COLS;
   const int target = threadIdx.x;
+  const Values values{y, y_pitch, targets};
   Product product(shared);
   for_row_blocks(rows, blockIdx.z, sign, cross, cross_pitch, features + bias, partials,
                  [&](int64_t first, int64_t last, const auto& destination) {
@@ -178,6 +179,104 @@ __device__ void cross_fma(CROSS_PARAMETERS(Z, Y)) {
                    });
                    if (sums_targets && j0 + target < targets) to.put(features, j0 + target, target_sum);
                  });
+}
+
+#define CLASSES_PARAMETERS(Z)                                                                        \
+  const Z *__restrict__ z, const int64_t z_pitch, const int64_t features, const int64_t bias,        \
+      const uint32_t *__restrict__ members, const uint32_t *__restrict__ starts, const int64_t sets, \
+      const int64_t row_block, const double sign, double *__restrict__ out, const int64_t out_pitch
+#define CLASSES_ARGUMENTS z, z_pitch, features, bias, members, starts, sets, row_block, sign, out, out_pitch
+
+// Column `set` of out += sign · Σ of the rows members[starts[set]] .. members[starts[set + 1]], ascending; without
+// members, of the rows of that range themselves.
+template <typename Z>
+__device__ void classes_plain(CLASSES_PARAMETERS(Z)) {
+  const int64_t i = blockIdx.y * int64_t{PLAIN_SIDE} + threadIdx.y;
+  const int64_t set = blockIdx.x * int64_t{PLAIN_SIDE} + threadIdx.x;
+  if (i >= features + bias || set >= sets) return;
+  const int64_t first = starts[set], last = starts[set + 1];
+  double total = out[i * out_pitch + set], sum = 0.0;
+  int64_t block = 0;
+#pragma unroll 1
+  for (int64_t k = first; k < last; ++k) {
+    const int64_t row = members ? members[k] : k;
+    if (row / row_block != block) {
+      total = fma(sign, sum, total);
+      sum = 0.0;
+      block = row / row_block;
+    }
+    sum += i < features ? widen(z[row * z_pitch + i]) : 1.0;
+  }
+  out[i * out_pitch + set] = fma(sign, sum, total);
+}
+
+// The same, a warp a set and a lane a column. Lanes find the rows 32 at a time; eight reads are on their way before the
+// first is added. With RUNS a set lies in one row block and its sum goes to row `set` of out, which is overwritten. Else
+// neighbouring warps have neighbouring columns of out, which a tile in shared memory turns into whole sectors.
+template <bool RUNS, typename Z>
+__device__ void classes_segmented(CLASSES_PARAMETERS(Z)) {
+  constexpr unsigned kAll = 0xffffffff;
+  constexpr int kWarp = 32, kAhead = 8;
+  static_assert(CLASS_COLS == kWarp, "a lane a column");
+  const int64_t order = features + bias;
+  const unsigned slices = static_cast<unsigned>(ceil_div<int64_t>(order, CLASS_COLS));
+  const int64_t set0 = blockIdx.x / slices * int64_t{CLASS_SETS};
+  const int64_t col0 = blockIdx.x % slices * int64_t{CLASS_COLS};
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  const int64_t set = set0 + warp, col = col0 + lane;
+
+  // Two doubles of padding: half a warp of the turned side meets every bank once.
+  __shared__ double tile[CLASS_SETS][CLASS_COLS + 2];
+  double& turned = tile[threadIdx.x % CLASS_SETS][threadIdx.x / CLASS_SETS];
+  const int64_t out_row = col0 + threadIdx.x / CLASS_SETS, out_col = set0 + threadIdx.x % CLASS_SETS;
+  const bool writes = !RUNS && out_row < order && out_col < sets;
+  double total = 0.0, sum = 0.0;
+  if (!RUNS) {
+    turned = writes ? out[out_row * out_pitch + out_col] : 0.0;
+    __syncthreads();
+    total = tile[warp][lane];
+  }
+
+  if (set < sets) {
+    const unsigned first = starts[set], last = starts[set + 1], block_rows = static_cast<unsigned>(row_block);
+    const bool stored = col < features;
+    unsigned before = 0;
+#pragma unroll 1
+    for (unsigned k0 = first; k0 < last; k0 += kWarp) {
+      // Lanes beyond the end repeat the last row, so that the last lane always knows the block that comes before.
+      const int count = static_cast<int>(min(last - k0, static_cast<unsigned>(kWarp)));
+      const unsigned k = k0 + min(lane, count - 1);
+      const unsigned row = members ? members[k] : k;
+      const unsigned block = row / block_rows, above = __shfl_up_sync(kAll, block, 1);
+      const unsigned turns = __ballot_sync(kAll, block != (lane == 0 ? before : above));
+      before = __shfl_sync(kAll, block, kWarp - 1);
+#pragma unroll 1
+      for (int step = 0; step < count; step += kAhead) {
+        Z raw[kAhead];
+#pragma unroll
+        for (int ahead = 0; ahead < kAhead; ++ahead) {
+          const int64_t from = __shfl_sync(kAll, row, step + ahead);
+          raw[ahead] = stored && step + ahead < count ? z[from * z_pitch + col] : Z{};
+        }
+#pragma unroll
+        for (int ahead = 0; ahead < kAhead; ++ahead) {
+          if (turns >> (step + ahead) & 1) {
+            total = fma(sign, sum, total);
+            sum = 0.0;
+          }
+          if (step + ahead < count) sum += stored ? widen(raw[ahead]) : 1.0;
+        }
+      }
+    }
+  }
+
+  if (RUNS) {
+    if (set < sets && col < order) out[set * out_pitch + col] = sum;
+    return;
+  }
+  tile[warp][lane] = fma(sign, sum, total);
+  __syncthreads();
+  if (writes) out[out_row * out_pitch + out_col] = turned;
 }
 
 // out += sign·partial, one after the other.
@@ -365,6 +464,8 @@ using namespace muso;
   extern "C" __global__ void bounds name(SYRK_PARAMETERS(Z)) { body(SYRK_ARGUMENTS); }
 #define EXPORT_CROSS(name, bounds, body, Z, Y) \
   extern "C" __global__ void bounds name(CROSS_PARAMETERS(Z, Y)) { body<Z, Y>(CROSS_ARGUMENTS); }
+#define EXPORT_CLASSES(name, bounds, body, Z) \
+  extern "C" __global__ void bounds name(CLASSES_PARAMETERS(Z)) { body(CLASSES_ARGUMENTS); }
 #define EXPORT_CROSS_PAIR(stem, Z, Y)                  \
   EXPORT_CROSS(stem##_plain, PLAIN, cross_plain, Z, Y) \
   EXPORT_CROSS(stem##_fma, TILED, cross_fma, Z, Y)
@@ -393,18 +494,26 @@ EXPORT_SYRK(gram_narrow_bf16_dmma, STRIPS, (syrk<Dmma, TILE_NARROW, bf16>), bf16
 EXPORT_SYRK(gram_syrk_f16_mma, __launch_bounds__(HALF_THREADS), syrk_mma<f16>, f16)
 EXPORT_SYRK(gram_syrk_bf16_mma, __launch_bounds__(HALF_THREADS), syrk_mma<bf16>, bf16)
 #endif
-EXPORT_CROSS_PAIR(gram_cross_f32_class, float, int64_t)
 EXPORT_CROSS_PAIR(gram_cross_f32_f32, float, float)
 EXPORT_CROSS_PAIR(gram_cross_f32_f64, float, double)
-EXPORT_CROSS_PAIR(gram_cross_f64_class, double, int64_t)
 EXPORT_CROSS_PAIR(gram_cross_f64_f32, double, float)
 EXPORT_CROSS_PAIR(gram_cross_f64_f64, double, double)
-EXPORT_CROSS_PAIR(gram_cross_f16_class, f16, int64_t)
 EXPORT_CROSS_PAIR(gram_cross_f16_f32, f16, float)
 EXPORT_CROSS_PAIR(gram_cross_f16_f64, f16, double)
-EXPORT_CROSS_PAIR(gram_cross_bf16_class, bf16, int64_t)
 EXPORT_CROSS_PAIR(gram_cross_bf16_f32, bf16, float)
 EXPORT_CROSS_PAIR(gram_cross_bf16_f64, bf16, double)
+EXPORT_CLASSES(gram_classes_f32_plain, PLAIN, classes_plain<float>, float)
+EXPORT_CLASSES(gram_classes_f64_plain, PLAIN, classes_plain<double>, double)
+EXPORT_CLASSES(gram_classes_f16_plain, PLAIN, classes_plain<f16>, f16)
+EXPORT_CLASSES(gram_classes_bf16_plain, PLAIN, classes_plain<bf16>, bf16)
+EXPORT_CLASSES(gram_classes_f32_segmented, SETS, (classes_segmented<false, float>), float)
+EXPORT_CLASSES(gram_classes_f64_segmented, SETS, (classes_segmented<false, double>), double)
+EXPORT_CLASSES(gram_classes_f16_segmented, SETS, (classes_segmented<false, f16>), f16)
+EXPORT_CLASSES(gram_classes_bf16_segmented, SETS, (classes_segmented<false, bf16>), bf16)
+EXPORT_CLASSES(gram_runs_f32, SETS, (classes_segmented<true, float>), float)
+EXPORT_CLASSES(gram_runs_f64, SETS, (classes_segmented<true, double>), double)
+EXPORT_CLASSES(gram_runs_f16, SETS, (classes_segmented<true, f16>), f16)
+EXPORT_CLASSES(gram_runs_bf16, SETS, (classes_segmented<true, bf16>), bf16)
 
 extern "C" __global__ void PLAIN gram_fold_f64(const double* __restrict__ partials, const int64_t blocks,
                                                const int64_t rows, const int64_t cols, const int64_t lower,

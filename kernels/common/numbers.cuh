@@ -10,6 +10,7 @@
 #define PLAIN __launch_bounds__(PLAIN_SIDE* PLAIN_SIDE)
 #define ELEMENTS __launch_bounds__(ELEMENT_THREADS)
 #define TILED __launch_bounds__(TILE_THREADS, 2)
+#define SETS __launch_bounds__(CLASS_THREADS, 4)
 // Strips are half a tile: registers for five, so that a device that has work for that many begins them all at once.
 #define STRIPS __launch_bounds__(TILE_THREADS, 5)
 

@@ -20,8 +20,6 @@ struct OuterAdjacent {
   int64_t outer;  // how many o exist; beyond is zero
 
   __device__ const T* at(int64_t o, int64_t k) const { return base + k * pitch + o; }
-  __device__ static Raw missing() { return {}; }
-  __device__ static double value(Raw raw, int64_t) { return widen(raw); }
 };
 
 // Element (o, k) is base[o·pitch + k]: neighbours in memory are neighbours in the sum.
@@ -35,22 +33,6 @@ struct InnerAdjacent {
   int64_t outer;
 
   __device__ const T* at(int64_t o, int64_t k) const { return base + o * pitch + k; }
-  __device__ static Raw missing() { return {}; }
-  __device__ static double value(Raw raw, int64_t) { return widen(raw); }
-};
-
-// Element (o, k) is 1 where ids[k] = o: one-hot rows that are never written.
-struct OneHot {
-  using Raw = int64_t;
-  static constexpr bool kOuterAdjacent = true;
-
-  const int64_t* ids;
-  int64_t outer;
-  static constexpr int64_t pitch = 1;
-
-  __device__ const int64_t* at(int64_t, int64_t k) const { return ids + k; }
-  __device__ static Raw missing() { return -1; }
-  __device__ static double value(Raw raw, int64_t o) { return raw == o ? 1.0 : 0.0; }
 };
 
 // The plain twin of every product: one entry, one chain of fused multiply-adds in the order of k.
@@ -60,8 +42,8 @@ __device__ double plain_product(const A& a, int64_t o, const B& b, int64_t p, in
   double sum = from;
 #pragma unroll 1
   for (int64_t k = k_begin; k < k_end; ++k) {
-    const double left = a.value(*a.at(o, k), o);
-    sum = fma(negate ? -left : left, b.value(*b.at(p, k), p), sum);
+    const double left = widen(*a.at(o, k));
+    sum = fma(negate ? -left : left, widen(*b.at(p, k)), sum);
   }
   return sum;
 }

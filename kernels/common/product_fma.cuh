@@ -105,8 +105,8 @@ class Fma {
   class Cursor {
    public:
     __device__ Cursor(const Operand& operand, int64_t o0, int64_t k0)
-        : next_(operand.at(o0 + first_o(), k0 + first_k())), pitch_(operand.pitch), o_(o0 + first_o()) {
-      const int64_t exist = operand.outer - o_;
+        : next_(operand.at(o0 + first_o(), k0 + first_k())), pitch_(operand.pitch) {
+      const int64_t exist = operand.outer - (o0 + first_o());
       exist_ = static_cast<int>(exist < 0 ? 0 : exist < W ? exist : W);
     }
 
@@ -118,7 +118,7 @@ class Fma {
       const typename Operand::Raw* from = next_;
 #pragma unroll
       for (int turn = 0; turn < kTurns; ++turn) {
-        raw_[turn] = turn * kStride < valid ? *from : Operand::missing();
+        raw_[turn] = turn * kStride < valid ? *from : typename Operand::Raw{};
         from += kStride * pitch_;
       }
       next_ += kOuter ? K * pitch_ : K;
@@ -129,7 +129,7 @@ class Fma {
 #pragma unroll
       for (int turn = 0; turn < kTurns; ++turn) {
         const int along = turn * kStride;
-        const double value = Operand::value(raw_[turn], o_);
+        const double value = widen(raw_[turn]);
         panel[first_k() + (kOuter ? along : 0)][first_o() + (kOuter ? 0 : along)] = negate ? -value : value;
       }
     }
@@ -153,7 +153,6 @@ class Fma {
 
     const typename Operand::Raw* next_;
     int64_t pitch_;
-    int64_t o_;
     int exist_;
     typename Operand::Raw raw_[kTurns];
   };

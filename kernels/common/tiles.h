@@ -19,13 +19,17 @@
 /* Rows and columns of a tile of the products with few columns (cross sums, projection, solves). */
 #define TALL_ROWS 128
 #define TALL_COLS 16
+/* Sets of rows that a thread block of the sums by class walks, a warp each, and columns that it has them walked down. */
+#define CLASS_SETS 8
+#define CLASS_COLS 32
 /* Columns of a block of the Cholesky factor, and of a diagonal block that the solve inverts. */
 #define FACTOR_BLOCK 64
 
-/* Threads of a block in every tiled kernel, in the f16/bf16 Gram, in the factor's diagonal and panel kernels, and in
- * the kernels that go over elements. */
+/* Threads of a block in every tiled kernel, in the f16/bf16 Gram, in the sums by class, in the factor's diagonal and
+ * panel kernels, and in the kernels that go over elements. */
 #define TILE_THREADS 128
 #define HALF_THREADS 256
+#define CLASS_THREADS 256
 #define DIAGONAL_THREADS 256
 #define PANEL_THREADS 64
 #define ELEMENT_THREADS 256

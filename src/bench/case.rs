@@ -4,7 +4,7 @@ use std::borrow::Cow::{self, Borrowed, Owned};
 use std::cell::RefCell;
 
 use anyhow::Result;
-use muso::engine::{CpuEngine, Dtype, Engine, Matrix};
+use muso::engine::{CpuEngine, Dtype, Engine, Matrix, Rows};
 use muso::features::RandomFeatures;
 use muso::labels::leverage_scores;
 use muso::solve::Eigen;
@@ -141,6 +141,17 @@ impl Case {
             },
         };
         Ok(Self { task, kept })
+    }
+
+    /// Returns the rows of which the sums are taken.
+    ///
+    /// # Panics
+    /// If the operation is another.
+    pub(super) fn features(&self) -> Rows<'_> {
+        match &self.kept {
+            Kept::Gram { z } => z.rows(),
+            _ => panic!("sums were expected"),
+        }
     }
 
     /// Computes our result on `engine`.

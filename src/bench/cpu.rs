@@ -86,31 +86,31 @@ fn fewer_rows(memory: Option<u64>) -> Option<String> {
 }
 
 /// Progress of a run, in hundredths of a task.
-struct Steps<'a> {
-    progress: &'a mut dyn Progress,
-    done: u64,
-    total: u64,
+pub(super) struct Steps<'a> {
+    pub(super) progress: &'a mut dyn Progress,
+    pub(super) done: u64,
+    pub(super) total: u64,
 }
 
 impl Steps<'_> {
-    fn at(&mut self, round: usize, rounds: usize) -> Result<()> {
+    pub(super) fn at(&mut self, round: usize, rounds: usize) -> Result<()> {
         let part = (100 * round / rounds.max(1)) as u64;
         let done = 100 * self.done + part;
         Ok(check(self.progress, "measuring", done, 100 * self.total)?)
     }
 }
 
-struct Bench<'a> {
-    engine: &'a CpuEngine,
-    rounds: usize,
+pub(super) struct Bench<'a> {
+    pub(super) engine: &'a CpuEngine,
+    pub(super) rounds: usize,
     turn: Duration,
-    pause: Duration,
-    others: Option<Others>,
-    probe: Probe,
+    pub(super) pause: Duration,
+    pub(super) others: Option<Others>,
+    pub(super) probe: Probe,
 }
 
 /// Everybody that is there to compare with.
-struct Others {
+pub(super) struct Others {
     // Ended before the folder goes that its script is in.
     python: Option<RefCell<Python>>,
     folder: Temporary,
@@ -150,7 +150,7 @@ impl Others {
     }
 
     /// Returns all peers that do this task.
-    fn of<'a>(
+    pub(super) fn of<'a>(
         &'a self,
         case: &'a Case,
         engine: &'a CpuEngine,
@@ -188,7 +188,11 @@ impl Contender<'_> {
 }
 
 impl<'a> Bench<'a> {
-    fn new(engine: &'a CpuEngine, options: &Options, report: &mut BenchReport) -> Result<Self> {
+    pub(super) fn new(
+        engine: &'a CpuEngine,
+        options: &Options,
+        report: &mut BenchReport,
+    ) -> Result<Self> {
         let (turn, pause) = match options.quick {
             true => (QUICK, QUICK),
             false => (TURN, PAUSE),
@@ -242,7 +246,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Returns the number of repetitions that fill a turn.
-    fn repeat(&self, seconds: f64) -> usize {
+    pub(super) fn repeat(&self, seconds: f64) -> usize {
         (self.turn.as_secs_f64() / seconds.max(1e-6)).ceil() as usize
     }
 

@@ -9,8 +9,8 @@ use muso::gpu::gram::Labels;
 use muso::gpu::projection::Product;
 use muso::gpu::trisolve::{INVERSE_COLS, Triangle, inverse_rows};
 use muso::gpu::{
-    Context, DeviceMatrix, Event, Feature, Staging, Stream, Technique, Value, View, cholesky, gram,
-    projection, rff, trisolve,
+    ClassRows, Context, DeviceMatrix, Event, Feature, Staging, Stream, Technique, Value, View,
+    cholesky, gram, projection, rff, trisolve,
 };
 use muso::progress::{Progress, check};
 use muso::{Error, Result};
@@ -290,20 +290,16 @@ impl Bench {
         let Sizes { rows, classes, .. } = *self.sizes;
         let stream = self.stream.clone();
         let z = self.filled((rows, order), 1, |x| x as f32)?;
-        let mut y = DeviceMatrix::<i64>::uninit(&stream, 1, rows)?;
-        self.staging.upload(&stream, y.view_mut(), |_, row| {
-            for (i, class) in row.iter_mut().enumerate() {
-                *class = (i % classes) as i64;
-            }
-        })?;
-        let labels = || Labels::Classes(y.view());
+        let ids: Vec<_> = (0..rows).map(|i| (i % classes) as i64).collect();
+        let mut y = ClassRows::uninit(&stream, rows, classes)?;
+        y.upload(&self.staging, &stream, &ids)?;
         let mut sums = DeviceMatrix::<f64>::zeros(&stream, order, classes)?;
         let operation = Kernel {
-            name: "cross f32 classes fma".into(),
+            name: "cross f32 classes segmented".into(),
             shape: format!("{rows}x{order}, {classes} classes"),
             technique: Technique::Fma,
             flops: (rows * order) as f64,
-            bytes: (rows * order * size_of::<f32>() + rows * 8) as f64
+            bytes: (rows * order * size_of::<f32>() + rows * size_of::<u32>()) as f64
                 + 2.0 * doubles(order * classes),
         };
         let add = |technique, to: &mut DeviceMatrix<f64>| {
@@ -312,7 +308,7 @@ impl Bench {
                 technique,
                 z.view(),
                 false,
-                labels(),
+                Labels::Classes(&y),
                 1.0,
                 to.view_mut(),
             )

@@ -1,7 +1,10 @@
 //! Seeded inputs, and the operations that take more than one call of the engine. The benches of criterion include this
 //! file too, so that both measure the same thing.
 
+use std::sync::Arc;
+
 use muso::Result;
+use muso::engine::exact::{ExactSpec, Grid};
 use muso::engine::{Engine, Matrix, Rows, Sums, SumsSpec, Targets};
 use muso::gram::Gram;
 use muso::labels::Projector;
@@ -44,6 +47,28 @@ pub(crate) fn gram<E: Engine>(engine: &E, rows: Rows<'_>, bias: bool) -> Result<
     let mut sums = engine.accumulator(spec)?;
     engine.accumulate(&mut sums, rows, Targets::None)?;
     engine.finish(sums)
+}
+
+/// Returns the shape and grid of exact sums over standard normal values, all of which the grid's range holds.
+pub(crate) fn exact_spec(bits: u32, cols: usize) -> Result<ExactSpec> {
+    const RANGE: f64 = 8.0;
+    Ok(ExactSpec {
+        sums: SumsSpec {
+            features: cols,
+            bias: false,
+            targets: 0,
+        },
+        classes: false,
+        grid: Arc::new(Grid::of_range(bits, RANGE, cols, 0)?),
+        setters: false,
+    })
+}
+
+/// Computes G = ZᵀZ in integers, rounded to f64 once at the end.
+pub(crate) fn exact_gram<E: Engine>(engine: &E, spec: &ExactSpec, rows: Rows<'_>) -> Result<Sums> {
+    let mut sums = engine.exact(spec)?;
+    sums.push(rows, Targets::None)?;
+    sums.finish()?.0.to_sums(spec)
 }
 
 /// Runs a whole label update: sums over the retained rows, factor, W* = w_init + Π(w_p − w_init), labels Z_u W*.

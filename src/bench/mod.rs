@@ -7,9 +7,9 @@
 //!
 //! On the processor ([`cpu`]) a round times ours and then every peer on the same arrays, and ratios are taken within
 //! rounds: the speed of a shared machine swings, and what swings for both sides cancels. The machine's peak is measured
-//! in every round for the same reason. Results are compared before anything is timed. [`scaling`] and [`mod@head`] are
-//! two further questions: how the time of the engine's sums grows, and how the whole program grows with its file and
-//! compares with a script.
+//! in every round for the same reason. Results are compared before anything is timed. [`exact`], [`scaling`] and
+//! [`mod@head`] are further questions: what sums in integers cost, how the time of the engine's sums grows, and how the
+//! whole program grows with its file and compares with a script.
 //!
 //! [`Baseline`] is an earlier report that a later one is held against. Errors of peers are texts, as everywhere in the
 //! program; those of the library pass through as they are.
@@ -20,6 +20,7 @@ mod case;
 pub(crate) mod cpu;
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
+pub(crate) mod exact;
 pub(crate) mod head;
 mod inputs;
 #[cfg(feature = "nn")]
@@ -63,6 +64,8 @@ pub(crate) enum Operation {
     /// Features and training steps of networks, on the processor; not among all
     #[cfg(feature = "nn")]
     Networks,
+    /// Exact sums at every width of the grid, on the processor; not among all
+    Exact,
     /// How time grows with rows, columns and threads, on the processor; not among all
     Scaling,
     /// `muso head` from start to end, on the processor; not among all
@@ -98,6 +101,7 @@ impl Operation {
             Self::Leverage => "leverage",
             #[cfg(feature = "nn")]
             Self::Networks => "networks",
+            Self::Exact => "exact",
             Self::Scaling => "scaling",
             Self::Head => "head",
             #[cfg(feature = "nn")]
@@ -216,6 +220,17 @@ pub(crate) struct Measurement {
     pub(crate) memory: Option<u64>,
     /// Others on the same arrays.
     pub(crate) peers: Vec<PeerMeasurement>,
+}
+
+/// Seconds over a size, for a plot.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Growth {
+    /// Title of the plot.
+    pub(crate) title: String,
+    /// Name of the size.
+    pub(crate) size: &'static str,
+    /// Names and points.
+    pub(crate) lines: Vec<(String, Vec<(f64, f64)>)>,
 }
 
 /// Somebody else's time for the same.

@@ -5,7 +5,7 @@ use muso::report::{ChartPage, PageTable, html};
 
 use super::report::used;
 use super::scaling::{Point, Scaling};
-use super::{BenchReport, Measurement};
+use super::{BenchReport, Growth, Measurement, Operation};
 
 impl BenchReport {
     /// Formats the report as one self-contained page with plots.
@@ -43,8 +43,11 @@ impl BenchReport {
             let fixed = format!("Seconds over D, N = {}", scaling.rows);
             charts.push(growth(fixed, "D", &scaling.over_cols, 2));
         }
+        charts.extend(self.growth.iter().map(over_size));
         let mut operations: Vec<Vec<&Measurement>> = Vec::new();
-        for m in &self.measurements {
+        // Those of exact sums have plots of their own.
+        let over_work_alone = |m: &&Measurement| m.operation != Operation::Exact.name();
+        for m in self.measurements.iter().filter(over_work_alone) {
             let known = |of: &&mut Vec<&Measurement>| of[0].operation == m.operation;
             match operations.iter_mut().find(known) {
                 Some(of) => of.push(m),
@@ -104,6 +107,24 @@ fn growth(title: String, x_label: &str, points: &[Point], power: i32) -> LineCha
                 ..Line::default()
             },
         ],
+        ..LineChart::default()
+    }
+}
+
+fn over_size(growth: &Growth) -> LineChart {
+    let lines = growth.lines.iter().zip(0..);
+    let lines = lines.map(|((label, points), colour)| Line {
+        label: label.clone(),
+        points: points.clone(),
+        colour,
+        ..Line::default()
+    });
+    LineChart {
+        title: growth.title.clone(),
+        x_label: growth.size.into(),
+        x: Scale::Log,
+        y: Scale::Log,
+        lines: lines.collect(),
         ..LineChart::default()
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::scaling::Scaling;
-use super::{Measurement, PeerMeasurement, Spread};
+use super::{Growth, Measurement, PeerMeasurement, Spread};
 
 /// All that was measured on a device.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +26,8 @@ pub(crate) struct BenchReport {
     pub(crate) measurements: Vec<Measurement>,
     /// Growth of the time of sums, where it was measured.
     pub(crate) scaling: Option<Scaling>,
+    /// Plots of measurements that vary in one size at a time.
+    pub(crate) growth: Vec<Growth>,
     /// Checks against limits.
     pub(crate) checks: Vec<Check>,
 }
@@ -302,6 +304,7 @@ impl BenchReport {
         self.notes.extend(more.notes);
         self.measurements.extend(more.measurements);
         self.scaling = self.scaling.or(more.scaling);
+        self.growth.extend(more.growth);
         self.checks.extend(more.checks);
         self
     }

@@ -8,7 +8,10 @@ use muso::data::commit_all;
 use muso::engine::{AnyEngine, CpuEngine};
 
 use super::{Common, Outputs, device, print, progress::Bar};
-use crate::bench::{Baseline, BenchReport, Operation, Options, Peers, cpu, head, scaling};
+use crate::bench::{Baseline, BenchReport, Operation, Options, Peers, cpu, exact, head, scaling};
+
+/// Operations with a way of their own to be measured, on the processor alone.
+const APART: [Operation; 3] = [Operation::Exact, Operation::Scaling, Operation::Head];
 
 /// Measure the operations against what the device can do, and beside other libraries.
 ///
@@ -26,7 +29,8 @@ Examples:
   keep what was measured, and later see what has become slower
     muso bench --no-peers --save before.json
     muso bench --no-peers --compare before.json
-  how time grows with the rows, as a page with plots
+  what exact sums cost at each width, and how time grows with the rows, as pages with plots
+    muso bench exact --report exact.html
     muso bench scaling --report scaling.html
   the whole program against a script of numpy, on a file of two gigabytes
     muso bench head --dir /tmp
@@ -163,8 +167,8 @@ impl BenchArgs {
             value: common.device.clone(),
             expected: format!("cpu for {what}"),
         };
-        if self.has(Operation::Scaling) || self.has(Operation::Head) {
-            return Err(refused("scaling and head"));
+        if self.operations.iter().any(|o| APART.contains(o)) {
+            return Err(refused("exact, scaling and head"));
         }
         if self.rounds.is_some() || self.quick || self.python.is_some() {
             return Err(refused("--rounds, --quick and --python"));
@@ -216,9 +220,12 @@ impl BenchArgs {
         let bar = &mut Bar::new();
         let mut reports = Vec::new();
         let mut operations = self.operations(&Operation::ALL);
-        operations.retain(|o| ![Operation::Scaling, Operation::Head].contains(o));
+        operations.retain(|o| !APART.contains(o));
         if !operations.is_empty() {
             reports.push(cpu::run(engine, &operations, options, bar)?);
+        }
+        if self.has(Operation::Exact) {
+            reports.push(exact::run(engine, options, bar)?);
         }
         let usual = |full, reduced| if self.quick { reduced } else { full };
         if self.has(Operation::Scaling) {

@@ -19,8 +19,8 @@ use crate::gpu::gram::{Labels, ROW_BLOCK};
 use crate::gpu::projection::Product;
 use crate::gpu::trisolve::{INVERSE_COLS, Triangle, inverse_rows};
 use crate::gpu::{
-    Context, DeviceMatrix, Event, Feature, Staging, Stream, Technique, View, cholesky, gram,
-    projection, trisolve,
+    ClassRows, Context, DeviceMatrix, Event, Feature, Staging, Stream, Technique, View, cholesky,
+    gram, projection, trisolve,
 };
 
 #[cfg(feature = "nn")]
@@ -77,7 +77,7 @@ impl CudaEngine {
         if rows.rows() == 0 || rows.cols() == 0 {
             return Ok(());
         }
-        let mut feed = Feed::new(&self.inner, rows, targets)?;
+        let mut feed = Feed::new(&self.inner, rows, targets, 0)?;
         let mut before = None;
         for first in (0..rows.rows()).step_by(feed.room()) {
             let end = rows.rows().min(first + feed.room());
@@ -213,26 +213,30 @@ impl Stored {
 #[derive(Debug)]
 enum StoredLabels {
     None,
-    Classes(DeviceMatrix<i64>),
+    /// Kept on the host until the chunk is complete, and then listed by class.
+    Classes(Vec<i64>, ClassRows),
     Values(DeviceMatrix<f64>),
 }
 
 impl StoredLabels {
-    fn like(stream: &Stream, targets: Targets<'_>, rows: usize) -> Result<Self> {
+    /// Room for the targets of `rows` rows, of `classes` classes where they are classes.
+    fn like(stream: &Stream, targets: Targets<'_>, rows: usize, classes: usize) -> Result<Self> {
         Ok(match targets {
             Targets::None => Self::None,
-            Targets::Classes(_) => Self::Classes(DeviceMatrix::uninit(stream, 1, rows)?),
+            Targets::Classes(_) => {
+                Self::Classes(Vec::new(), ClassRows::uninit(stream, rows, classes)?)
+            }
             Targets::Values(values) => {
                 Self::Values(DeviceMatrix::uninit(stream, rows, values.cols())?)
             }
         })
     }
 
-    /// Returns the targets of the first `count` rows.
+    /// Returns the targets of the first `count` rows; classes are those that were [listed](Self::list).
     fn top(&self, count: usize) -> Option<Labels<'_>> {
         match self {
             Self::None => None,
-            Self::Classes(y) => Some(Labels::Classes(y.view().block((0, 0), (1, count)))),
+            Self::Classes(_, y) => Some(Labels::Classes(y)),
             Self::Values(y) => Some(Labels::F64(y.view().top(count))),
         }
     }
@@ -246,9 +250,10 @@ impl StoredLabels {
     ) -> Result<()> {
         match (self, targets) {
             (Self::None, Targets::None) => Ok(()),
-            (Self::Classes(matrix), Targets::Classes(classes)) => {
-                let to = matrix.view_mut().into_block((0, first), (1, classes.len()));
-                staging.upload(stream, to, |_, row| row.copy_from_slice(classes))
+            (Self::Classes(ids, _), Targets::Classes(classes)) => {
+                ids.truncate(first);
+                ids.extend_from_slice(classes);
+                Ok(())
             }
             (Self::Values(matrix), Targets::Values(values)) => {
                 let shape = (values.rows(), values.cols());
@@ -256,6 +261,14 @@ impl StoredLabels {
                 staging.upload(stream, to, |i, row| values.widen_row(i, row))
             }
             _ => panic!("targets of another kind than before"),
+        }
+    }
+
+    /// Queues what is to be known of all targets together: the rows of each class.
+    fn list(&mut self, staging: &Staging, stream: &Stream) -> Result<()> {
+        match self {
+            Self::Classes(ids, rows) => rows.upload(staging, stream, ids),
+            Self::None | Self::Values(_) => Ok(()),
         }
     }
 }
@@ -282,16 +295,24 @@ struct Buffer {
 
 impl Feed {
     /// A feed for rows like those of `rows`, of which there may be many more.
-    fn new(inner: &Arc<Inner>, rows: Rows<'_>, targets: Targets<'_>) -> Result<Self> {
-        Self::with_room(inner, rows.dtype(), (rows.rows(), rows.cols()), targets)
+    fn new(
+        inner: &Arc<Inner>,
+        rows: Rows<'_>,
+        targets: Targets<'_>,
+        classes: usize,
+    ) -> Result<Self> {
+        let shape = (rows.rows(), rows.cols());
+        Self::with_room(inner, rows.dtype(), shape, targets, classes)
     }
 
-    /// A feed for rows of `cols` values, of which `rows` come at a time.
+    /// A feed for rows of `cols` values, of which `rows` come at a time, with targets of `classes` classes where they
+    /// are classes.
     fn with_room(
         inner: &Arc<Inner>,
         dtype: Dtype,
         (rows, cols): (usize, usize),
         targets: Targets<'_>,
+        classes: usize,
     ) -> Result<Self> {
         let row_bytes = cols.max(1) * dtype.size();
         let blocks = (CHUNK_BYTES / (row_bytes * ROW_BLOCK)).clamp(1, CHUNK_BLOCKS);
@@ -299,7 +320,7 @@ impl Feed {
         let buffer = || -> Result<Buffer> {
             let buffer = Buffer {
                 rows: Stored::new(&inner.compute, dtype, capacity, cols)?,
-                labels: StoredLabels::like(&inner.compute, targets, capacity)?,
+                labels: StoredLabels::like(&inner.compute, targets, capacity, classes)?,
                 free: Event::new(&inner.context)?,
                 filled: Event::new(&inner.context)?,
             };
@@ -343,9 +364,13 @@ impl Feed {
     /// Has the rows computed on, `launch` given them and how many they are, and turns to the other buffer.
     fn hand_over<R>(&mut self, launch: impl FnOnce(&Buffer, usize) -> Result<R>) -> Result<R> {
         let Inner {
-            compute, copies, ..
+            compute,
+            copies,
+            staging,
+            ..
         } = &*self.inner;
-        let buffer = &self.buffers[self.current];
+        let buffer = &mut self.buffers[self.current];
+        buffer.labels.list(staging, copies)?;
         compute.follow(copies, &buffer.filled)?;
         let outcome = launch(buffer, self.pending)?;
         compute.record(&buffer.free)?;
@@ -526,12 +551,18 @@ impl CudaEngine {
         let mut done = 0;
         while done < rows {
             let pending = sums.feed.as_ref().map_or(0, |feed| feed.pending);
-            let whole = (rows - done) / ROW_BLOCK * ROW_BLOCK;
+            let whole = match targets {
+                // Sums of few classes keep a row of sums for each class and row block.
+                Targets::Classes(_) => (rows - done).min(CHUNK_BLOCKS * ROW_BLOCK),
+                Targets::None | Targets::Values(_) => rows - done,
+            };
+            let whole = whole / ROW_BLOCK * ROW_BLOCK;
             if pending == 0 && whole > 0 {
                 // Whole blocks where they are.
                 let targets = targets.slice(done, done + whole);
-                let mut labels = StoredLabels::like(compute, targets, whole)?;
+                let mut labels = StoredLabels::like(compute, targets, whole, sums.spec.targets)?;
                 labels.upload(staging, compute, 0, targets)?;
+                labels.list(staging, compute)?;
                 let (bias, gram, cross) = (sums.spec.bias, &mut sums.gram, &mut sums.cross);
                 with_tensor!(matrix, z => {
                     let block = z.block((done, 0), (whole, cols));
@@ -547,6 +578,7 @@ impl CudaEngine {
                     matrix.dtype(),
                     (rows, cols),
                     targets,
+                    sums.spec.targets,
                 )?),
             };
             let count = (rows - done).min(feed.room());
@@ -617,7 +649,7 @@ impl Engine for CudaEngine {
         while done < rows.rows() {
             let feed = match &mut sums.feed {
                 Some(feed) => feed,
-                none => none.insert(Feed::new(&self.inner, rows, targets)?),
+                none => none.insert(Feed::new(&self.inner, rows, targets, sums.spec.targets)?),
             };
             let end = rows.rows().min(done + feed.room());
             feed.append(rows.slice(done, end), targets.slice(done, end))?;

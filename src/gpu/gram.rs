@@ -1,16 +1,18 @@
-//! Sums over rows: G ± ZᵀZ (SYRK) and S ± ZᵀY (GEMM), added to what is there. The host side of `kernels/gram.cu`.
+//! Sums over rows: G ± ZᵀZ (SYRK) and S ± ZᵀY (GEMM, or a segmented sum by class), added to what is there. The host
+//! side of `kernels/gram.cu`.
 //!
 //! Rows count in blocks of [`ROW_BLOCK`] from the first row of a call, and a block's sum is formed before it is added:
 //! calls whose lengths are multiples of it, but for the last, give the bytes of one call with all rows.
 
+use super::class_rows::ClassRows;
 use super::matrix::{DeviceMatrix, Feature, Value, View, ViewMut};
 use super::module::table::{
-    HALF_THREADS, MIRROR_ROWS, MIRROR_TILE, PLAIN_SIDE, TALL_COLS, TALL_ROWS, TILE, TILE_HALF,
-    TILE_NARROW, TILE_THREADS,
+    CLASS_COLS, CLASS_SETS, CLASS_THREADS, HALF_THREADS, MIRROR_ROWS, MIRROR_TILE, PLAIN_SIDE,
+    TALL_COLS, TALL_ROWS, TILE, TILE_HALF, TILE_NARROW, TILE_THREADS,
 };
 use super::module::{Arg, Geometry, Technique, launch, require, triangle};
 use super::stream::Stream;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 pub use super::module::table::ROW_BLOCK;
 
@@ -18,14 +20,16 @@ pub use super::module::table::ROW_BLOCK;
 const PARTIAL_BYTES: usize = 64 << 20;
 /// Row blocks that a launch may have: a limit of the grid.
 const MOST_BLOCKS: usize = 65_535;
+/// Warps of a multiprocessor that hide what its memory takes.
+const RESIDENT_WARPS: usize = 16;
 /// Strips of a tile.
 const STRIPS: usize = TILE / TILE_NARROW;
 
 /// Targets Y of the rows in S = ZᵀY.
 #[derive(Clone, Copy, Debug)]
 pub enum Labels<'a> {
-    /// A class each, as a 1 × rows matrix; stands for the one-hot row. One outside the targets counts for nothing.
-    Classes(View<'a, i64>),
+    /// A class each, which stands for the one-hot row.
+    Classes(&'a ClassRows),
     /// A row of values each.
     F32(View<'a, f32>),
     /// A row of values each.
@@ -112,15 +116,29 @@ pub fn cross<T: Feature>(
     bias: bool,
     labels: Labels<'_>,
     sign: f64,
+    sums: ViewMut<'_, f64>,
+) -> Result<()> {
+    let order = rows.cols() + usize::from(bias);
+    require("ZᵀY", &sums, (order, sums.cols()))?;
+    match labels {
+        Labels::Classes(y) => classes(stream, technique, rows, bias, y, sign, sums),
+        Labels::F32(y) => product(stream, technique, rows, bias, y, sign, sums),
+        Labels::F64(y) => product(stream, technique, rows, bias, y, sign, sums),
+    }
+}
+
+/// Cross sums with a row of values each, by multiplication.
+fn product<T: Feature, Y: Value>(
+    stream: &Stream,
+    technique: Technique,
+    rows: View<'_, T>,
+    bias: bool,
+    y: View<'_, Y>,
+    sign: f64,
     mut sums: ViewMut<'_, f64>,
 ) -> Result<()> {
-    let (features, order, targets) = (rows.cols(), rows.cols() + usize::from(bias), sums.cols());
-    require("ZᵀY", &sums, (order, targets))?;
-    match labels {
-        Labels::Classes(y) => require("classes", &y, (1, rows.rows()))?,
-        Labels::F32(y) => require("targets", &y, (rows.rows(), targets))?,
-        Labels::F64(y) => require("targets", &y, (rows.rows(), targets))?,
-    }
+    let (features, order, targets) = (rows.cols(), sums.rows(), sums.cols());
+    require("targets", &y, (rows.rows(), targets))?;
     if rows.is_empty() || targets == 0 {
         return Ok(());
     }
@@ -137,12 +155,7 @@ pub fn cross<T: Feature>(
             [TILE_THREADS, 1],
         ),
     };
-    let kind = match labels {
-        Labels::Classes(_) => "class",
-        Labels::F32(_) => f32::NAME,
-        Labels::F64(_) => f64::NAME,
-    };
-    let name = format!("gram_cross_{}_{kind}_{}", T::NAME, technique.name());
+    let name = format!("gram_cross_{}_{}_{}", T::NAME, Y::NAME, technique.name());
     let (out, pitch) = (Arg::from(sums.as_view()), sums.pitch());
     let sum = Sum {
         tiles: across[0] * across[1],
@@ -152,19 +165,14 @@ pub fn cross<T: Feature>(
     sum.by_row_blocks(stream, rows.rows(), &mut sums, |part| {
         let (first, count) = (part.first, part.count);
         let z = rows.block((first, 0), (count, features));
-        let (y, y_pitch): (Arg, usize) = match labels {
-            Labels::Classes(y) => (y.block((0, first), (1, count)).into(), 0),
-            Labels::F32(y) => (y.block((first, 0), (count, targets)).into(), y.pitch()),
-            Labels::F64(y) => (y.block((first, 0), (count, targets)).into(), y.pitch()),
-        };
         let args = [
             z.into(),
             z.pitch().into(),
             count.into(),
             features.into(),
             bias.into(),
-            y,
-            y_pitch.into(),
+            y.block((first, 0), (count, targets)).into(),
+            y.pitch().into(),
             targets.into(),
             sign.into(),
             out,
@@ -177,6 +185,141 @@ pub fn cross<T: Feature>(
         // and writes S, whose shape was checked, or the partial sums that `by_row_blocks` has allocated.
         unsafe { launch(stream, &name, geometry, &shape, &args) }
     })
+}
+
+/// Cross sums with a class each, by a segmented sum: the bytes of the product with one-hot rows.
+fn classes<T: Feature>(
+    stream: &Stream,
+    technique: Technique,
+    rows: View<'_, T>,
+    bias: bool,
+    y: &ClassRows,
+    sign: f64,
+    mut sums: ViewMut<'_, f64>,
+) -> Result<()> {
+    let (order, targets) = (sums.rows(), sums.cols());
+    if y.shape() != (rows.rows(), targets) {
+        return Err(Error::Shape {
+            what: "rows by class".into(),
+            found: format!("{} rows of {} classes", y.shape().0, y.shape().1),
+            expected: format!("{} rows of {targets} classes", rows.rows()),
+        });
+    }
+    if y.members() == 0 || rows.is_empty() {
+        return Ok(());
+    }
+    let (members, runs) = y.members_and_runs();
+    let sets = Sets {
+        rows,
+        bias,
+        members: members.into(),
+        row_block: ROW_BLOCK,
+    };
+    let multiprocessors = stream.context().properties().multiprocessors as usize;
+    let fits = y.runs() * order <= PARTIAL_BYTES / size_of::<f64>();
+    let technique = match technique {
+        Technique::Plain => "plain",
+        _ => "segmented",
+    };
+    let of_runs = technique == "segmented" && fits && runs_first(y, order, multiprocessors);
+    if !of_runs {
+        return sets.add(stream, technique, y.starts(), sign, &mut sums);
+    }
+    let mut partials = DeviceMatrix::<f64>::uninit(stream, y.runs(), order)?;
+    sets.store(stream, runs, &mut partials.view_mut())?;
+    let sets = Sets {
+        rows: partials.view(),
+        bias: false,
+        members: Arg::NULL,
+        row_block: 1,
+    };
+    sets.add(stream, technique, y.first_runs(), sign, &mut sums)
+}
+
+/// Returns whether to sum each run, a class within a row block, and then the runs of each class: where the largest class
+/// would keep its warps busy when the others are long done. The bytes are the same.
+fn runs_first(y: &ClassRows, order: usize, multiprocessors: usize) -> bool {
+    let work = y.members() * order.div_ceil(CLASS_COLS);
+    let warps = multiprocessors * RESIDENT_WARPS;
+    y.runs() > y.present() && y.longest() * warps > 2 * work
+}
+
+/// Rows of which sets are summed, a warp a set and a slice of columns.
+struct Sets<'a, T> {
+    rows: View<'a, T>,
+    bias: bool,
+    /// The row numbers that a set is a range of, or null where it is a range of rows.
+    members: Arg,
+    /// Rows whose sum is formed before it is added.
+    row_block: usize,
+}
+
+impl<T: Feature> Sets<'_, T> {
+    /// Adds sign times the sum of each set to its column of `sums`.
+    fn add(
+        &self,
+        stream: &Stream,
+        technique: &str,
+        starts: View<'_, u32>,
+        sign: f64,
+        sums: &mut ViewMut<'_, f64>,
+    ) -> Result<()> {
+        let (order, sets) = (sums.rows(), sums.cols());
+        let geometry = match technique {
+            "plain" => Geometry::new(
+                [sets.div_ceil(PLAIN_SIDE), order.div_ceil(PLAIN_SIDE), 1],
+                [PLAIN_SIDE; 2],
+            ),
+            _ => Self::walk(sets, order),
+        };
+        let name = format!("gram_classes_{}_{technique}", T::NAME);
+        self.launch(stream, &name, geometry, (starts, sign), sums.as_view())
+    }
+
+    /// Writes the sum of each set, which lies in one row block, to its row of `sums`.
+    fn store(
+        &self,
+        stream: &Stream,
+        starts: View<'_, u32>,
+        sums: &mut ViewMut<'_, f64>,
+    ) -> Result<()> {
+        let name = format!("gram_runs_{}", T::NAME);
+        let geometry = Self::walk(sums.rows(), sums.cols());
+        self.launch(stream, &name, geometry, (starts, 1.0), sums.as_view())
+    }
+
+    fn walk(sets: usize, order: usize) -> Geometry {
+        let blocks = sets.div_ceil(CLASS_SETS) * order.div_ceil(CLASS_COLS);
+        Geometry::new([blocks, 1, 1], [CLASS_THREADS, 1])
+    }
+
+    fn launch(
+        &self,
+        stream: &Stream,
+        name: &str,
+        geometry: Geometry,
+        (starts, sign): (View<'_, u32>, f64),
+        out: View<'_, f64>,
+    ) -> Result<()> {
+        let (z, sets) = (self.rows, starts.cols() - 1);
+        let args = [
+            z.into(),
+            z.pitch().into(),
+            z.cols().into(),
+            self.bias.into(),
+            self.members,
+            starts.into(),
+            sets.into(),
+            self.row_block.into(),
+            sign.into(),
+            out.into(),
+            out.pitch().into(),
+        ];
+        let shape = format_args!("Z {}x{}, {sets} sets", z.rows(), z.cols());
+        // SAFETY: the arguments are the kernel's. It reads the rows that are listed, all of which `ClassRows` has found
+        // below the number of rows, or those of the partial sums, and writes sums of as many sets as `starts` has.
+        unsafe { launch(stream, name, geometry, &shape, &args) }
+    }
 }
 
 /// Copies the lower triangle of a square matrix to the upper one.

@@ -27,6 +27,7 @@
 #[cfg(feature = "capi")]
 pub mod capi;
 pub mod cholesky;
+mod class_rows;
 #[cfg(feature = "nn")]
 pub mod compiler;
 mod context;
@@ -45,6 +46,7 @@ mod stream;
 pub mod tensor;
 pub mod trisolve;
 
+pub use class_rows::ClassRows;
 pub use context::{Context, Properties};
 pub use driver::Driver;
 pub use matrix::{DeviceMatrix, Feature, ROW_ALIGN, Value, View, ViewMut};

@@ -2,8 +2,8 @@
 
 use half::f16;
 use muso::engine::{CpuEngine, CudaEngine, Engine, Matrix, Rows, SumsSpec, Targets};
-use muso::gpu::gram::ROW_BLOCK;
-use muso::gpu::{DeviceMatrix, Staging, Stream, Technique, gram};
+use muso::gpu::gram::{Labels, ROW_BLOCK};
+use muso::gpu::{ClassRows, DeviceMatrix, Staging, Stream, Technique, gram};
 
 use super::device::engine;
 use crate::engine::{
@@ -65,6 +65,37 @@ fn bytes_do_not_depend_on_batches() {
             everything(engine(), shape, batch) == wanted,
             "batches of {batch}"
         );
+    }
+}
+
+/// Classes are added up, and their one-hot rows multiplied: many or few, rows in all of them or in one.
+#[test]
+fn classes_give_the_bytes_of_their_one_hot_rows() {
+    let (n, d) = (2 * ROW_BLOCK + 277, 37);
+    let z = gaussian(n, d, 12);
+    let sums = |count: usize, batch: usize, targets: Targets<'_>| {
+        let spec = SumsSpec {
+            features: d,
+            bias: true,
+            targets: count,
+        };
+        let mut sums = engine().accumulator(spec).unwrap();
+        for first in (0..n).step_by(batch) {
+            let end = n.min(first + batch);
+            let part = z.as_rows().slice(first, end);
+            let targets = targets.slice(first, end);
+            engine().accumulate(&mut sums, part, targets).unwrap();
+        }
+        engine().finish(sums).unwrap()
+    };
+    for (count, step) in [(1, 1), (2, 1), (10, 7), (17, 0), (100, 50), (1_000, 1)] {
+        let ids: Vec<i64> = (0..n).map(|i| (i * i * step % count) as i64).collect();
+        let hot = Matrix::from_fn(n, count, |i, j| f64::from(u8::from(ids[i] == j as i64)));
+        let wanted = sums(count, n, Targets::Values(hot.as_rows()));
+        for batch in [n, 999, 100] {
+            let found = sums(count, batch, Targets::Classes(&ids));
+            assert!(found == wanted, "{count} classes, batches of {batch}");
+        }
     }
 }
 
@@ -245,6 +276,23 @@ fn shapes_that_do_not_fit_are_refused() {
     let said = refused.unwrap_err().to_string();
     assert!(
         said.contains("G: 4x4") && said.contains("expected 5x5"),
+        "{said}"
+    );
+    let mut classes = ClassRows::uninit(&stream, 5, 4).unwrap();
+    let staging = Staging::new(engine().context());
+    classes.upload(&staging, &stream, &[0, 3, 1]).unwrap();
+    let refused = gram::cross(
+        &stream,
+        Technique::Fma,
+        rows.view(),
+        false,
+        Labels::Classes(&classes),
+        1.0,
+        sums.view_mut(),
+    );
+    let said = refused.unwrap_err().to_string();
+    assert!(
+        said.contains("3 rows of 4 classes") && said.contains("5 rows of 4"),
         "{said}"
     );
 }

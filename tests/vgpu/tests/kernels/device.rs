@@ -213,8 +213,8 @@ impl Gpu {
         self.upload_bytes(&bytes)
     }
 
-    pub(crate) fn upload_ids(&self, ids: &[i64]) -> Buffer {
-        let bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+    pub(crate) fn upload_words(&self, words: &[u32]) -> Buffer {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         self.upload_bytes(&bytes)
     }
 

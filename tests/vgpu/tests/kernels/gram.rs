@@ -2,7 +2,7 @@
 
 use crate::device::{Arg, Buffer, Dtype, Gpu, NULL, even};
 use crate::reference::{Dot, Random, Table};
-use crate::tiles::{PLAIN, ROW_BLOCK, TALL, TILE, TILE_HALF, TILE_NARROW};
+use crate::tiles::{CLASS_COLS, CLASS_SETS, PLAIN, ROW_BLOCK, TALL, TILE, TILE_HALF, TILE_NARROW};
 use crate::{Test, args};
 
 /// The tests, for `main.rs`.
@@ -29,6 +29,14 @@ pub(crate) const TESTS: &[Test] = &[
         batches_that_end_at_row_blocks_cannot_be_told_apart,
     ),
     ("cross_sums_hold", cross_sums_hold),
+    (
+        "sums_by_class_are_products_with_one_hot_rows",
+        sums_by_class_are_products_with_one_hot_rows,
+    ),
+    (
+        "batches_of_classes_cannot_be_told_apart",
+        batches_of_classes_cannot_be_told_apart,
+    ),
     (
         "mirror_copies_the_lower_triangle",
         mirror_copies_the_lower_triangle,
@@ -104,13 +112,27 @@ impl Rows<'_> {
         gpu.download(&out, order, order, pitch)
     }
 
-    /// ZᵀY from zero, `y` as class ids or values.
-    fn cross(&self, gpu: &Gpu, technique: &str, mode: Mode, y: &Targets<'_>) -> Table {
+    /// ZᵀY from zero, with values that are stored as `kind`.
+    fn cross(&self, gpu: &Gpu, technique: &str, mode: Mode, (y, kind): (&Table, Dtype)) -> Table {
+        let zero = Table::zeros(self.order(), y.cols);
+        self.add_cross(gpu, technique, mode, (y, kind), 1.0, &zero)
+    }
+
+    /// Adds sign·ZᵀY to `before`.
+    fn add_cross(
+        &self,
+        gpu: &Gpu,
+        technique: &str,
+        mode: Mode,
+        (y, kind): (&Table, Dtype),
+        sign: f64,
+        before: &Table,
+    ) -> Table {
         let (order, features, rows) = (self.order(), self.z.cols, self.z.rows);
-        let (kind, targets, y_pitch, values) = y.upload(gpu);
-        let pitch = even(targets);
+        let (targets, pitch) = (y.cols, even(y.cols));
+        let values = gpu.upload(y, kind, pitch);
         let z = gpu.upload(self.z, self.dtype, self.pitch);
-        let out = gpu.upload(&Table::zeros(order, targets), Dtype::F64, pitch);
+        let out = gpu.upload(before, Dtype::F64, pitch);
         let blocks = rows.div_ceil(ROW_BLOCK);
         let partials = gpu.empty(blocks * order * pitch * 8);
         let (lanes, target) = match mode {
@@ -127,9 +149,13 @@ impl Rows<'_> {
                 [128, 1],
             ),
         };
-        let name = format!("gram_cross_{}_{kind}_{technique}", self.dtype.name());
+        let name = format!(
+            "gram_cross_{}_{}_{technique}",
+            self.dtype.name(),
+            kind.name()
+        );
         let args = args![
-            &z, self.pitch, rows, features, self.bias, &values, y_pitch, targets, 1.0, &out, pitch,
+            &z, self.pitch, rows, features, self.bias, &values, pitch, targets, sign, &out, pitch,
             target
         ];
         gpu.launch(&name, grid, block, args);
@@ -138,12 +164,132 @@ impl Rows<'_> {
                 gpu,
                 &partials,
                 (blocks, order, targets, false),
-                1.0,
+                sign,
                 &out,
                 pitch,
             );
         }
         gpu.download(&out, order, targets, pitch)
+    }
+
+    /// Adds sign times the sums of the rows of each class to `before`. `technique` is the end of a symbol, or `runs`:
+    /// each class within a row block first.
+    fn classes(
+        &self,
+        gpu: &Gpu,
+        technique: &str,
+        ids: &[usize],
+        sign: f64,
+        before: &Table,
+    ) -> Table {
+        let (order, features, targets) = (self.order(), self.z.cols, before.cols);
+        let pitch = even(targets);
+        let z = gpu.upload(self.z, self.dtype, self.pitch);
+        let out = gpu.upload(before, Dtype::F64, pitch);
+        let sets = Sets::new(ids, targets);
+        let members = gpu.upload_words(&sets.members);
+        let slices = order.div_ceil(CLASS_COLS);
+        let walk = |sets: usize| ([sets.div_ceil(CLASS_SETS) * slices, 1, 1], [256, 1]);
+        let starts = gpu.upload_words(&sets.classes);
+        let name = |verb: &str, rest: &str| format!("gram_{verb}_{}{rest}", self.dtype.name());
+        if technique == "runs" {
+            let (runs, row) = (sets.runs.len() - 1, even(order));
+            let run_starts = gpu.upload_words(&sets.runs);
+            let partials = gpu.room(runs.max(1), order, row);
+            let (grid, block) = walk(runs);
+            let args = args![
+                &z,
+                self.pitch,
+                features,
+                self.bias,
+                &members,
+                &run_starts,
+                runs,
+                ROW_BLOCK,
+                1.0,
+                &partials,
+                row
+            ];
+            if runs > 0 {
+                gpu.launch(&name("runs", ""), grid, block, args);
+            }
+            let (grid, block) = walk(targets);
+            let first_runs = gpu.upload_words(&sets.first_runs);
+            let args = args![
+                &partials,
+                row,
+                order,
+                false,
+                NULL,
+                &first_runs,
+                targets,
+                1,
+                sign,
+                &out,
+                pitch
+            ];
+            gpu.launch("gram_classes_f64_segmented", grid, block, args);
+        } else {
+            let (grid, block) = match technique {
+                "plain" => (
+                    [targets.div_ceil(PLAIN), order.div_ceil(PLAIN), 1],
+                    [PLAIN, PLAIN],
+                ),
+                _ => walk(targets),
+            };
+            let args = args![
+                &z, self.pitch, features, self.bias, &members, &starts, targets, ROW_BLOCK, sign,
+                &out, pitch
+            ];
+            gpu.launch(
+                &name("classes", &format!("_{technique}")),
+                grid,
+                block,
+                args,
+            );
+        }
+        gpu.download(&out, order, targets, pitch)
+    }
+}
+
+/// Rows by class.
+pub(crate) struct Sets {
+    /// Row numbers, class after class, each class in order.
+    pub(crate) members: Vec<u32>,
+    /// Where each class begins among them, and their number.
+    pub(crate) classes: Vec<u32>,
+    /// Where each run begins, a class within a row block, and their number.
+    pub(crate) runs: Vec<u32>,
+    /// The first run of each class, and the number of runs.
+    pub(crate) first_runs: Vec<u32>,
+}
+
+impl Sets {
+    /// Rows of classes that are not below `count` are in no set.
+    pub(crate) fn new(ids: &[usize], count: usize) -> Self {
+        let (mut members, mut classes, mut runs, mut first_runs) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for class in 0..count {
+            classes.push(members.len() as u32);
+            first_runs.push(runs.len() as u32);
+            let mut block = None;
+            for row in (0..ids.len()).filter(|&row| ids[row] == class) {
+                if block != Some(row / ROW_BLOCK) {
+                    block = Some(row / ROW_BLOCK);
+                    runs.push(members.len() as u32);
+                }
+                members.push(row as u32);
+            }
+        }
+        classes.push(members.len() as u32);
+        first_runs.push(runs.len() as u32);
+        runs.push(members.len() as u32);
+        Self {
+            members,
+            classes,
+            runs,
+            first_runs,
+        }
     }
 }
 
@@ -158,24 +304,6 @@ fn fold(
     let grid = [cols.div_ceil(PLAIN), rows.div_ceil(PLAIN), 1];
     let args = args![partials, blocks, rows, cols, lower, sign, out, pitch];
     gpu.launch("gram_fold_f64", grid, [PLAIN, PLAIN], args);
-}
-
-enum Targets<'a> {
-    Classes(&'a [i64], usize),
-    Values(&'a Table, Dtype),
-}
-
-impl Targets<'_> {
-    fn upload(&self, gpu: &Gpu) -> (&'static str, usize, usize, Buffer) {
-        match *self {
-            Self::Classes(ids, count) => ("class", count, 0, gpu.upload_ids(ids)),
-            Self::Values(table, dtype) => {
-                let pitch = even(table.cols);
-                let buffer = gpu.upload(table, dtype, pitch);
-                (dtype.name(), table.cols, pitch, buffer)
-            }
-        }
-    }
 }
 
 /// What was in G before: the sums must be added to it, and what lies above the diagonal left alone.
@@ -384,7 +512,6 @@ fn batches_that_end_at_row_blocks_cannot_be_told_apart() {
 
 fn cross_sums_hold() {
     let gpu = Gpu::new(&["gram"]);
-    let mut random = Random(11);
     let shapes = [
         (1, 1, 1),
         (37, 127, 15),
@@ -396,20 +523,9 @@ fn cross_sums_hold() {
     for (n, (count, features, targets)) in shapes.into_iter().enumerate() {
         let dtype = Dtype::ALL[n % 4];
         let z = Table::random(count, features, dtype, n as u64);
-        // Some ids are outside: those rows count for nothing.
-        let ids: Vec<i64> = (0..count)
-            .map(|_| (random.next() * targets as f64) as i64)
-            .collect();
-        let hot = Table::from_fn(count, targets, |i, j| {
-            f64::from(u8::from(ids[i] == j as i64))
-        });
         let values = Table::random(count, targets, Dtype::F32, 50 + n as u64);
-        let kinds = [
-            (Targets::Classes(&ids, targets), &hot),
-            (Targets::Values(&values, Dtype::F32), &values),
-            (Targets::Values(&values, Dtype::F64), &values),
-        ];
-        for (y, table) in &kinds {
+        for kind in [Dtype::F32, Dtype::F64] {
+            let y = (&values, kind);
             let rows = Rows {
                 z: &z,
                 dtype,
@@ -425,7 +541,7 @@ fn cross_sums_hold() {
                 );
             }
             let full = if rows.bias { z.with_ones() } else { z.clone() };
-            let (columns, wanted) = (full.transposed(), table.transposed());
+            let (columns, wanted) = (full.transposed(), values.transposed());
             for i in 0..full.cols {
                 for j in 0..targets {
                     let what = format_args!("{dtype:?} {count}x{features}x{targets} ({i}, {j})");
@@ -435,6 +551,99 @@ fn cross_sums_hold() {
             }
         }
     }
+}
+
+/// What the values of `table` are as bits.
+fn bits(table: &Table) -> Vec<u64> {
+    table.data.iter().map(|x| x.to_bits()).collect()
+}
+
+/// Checks every way of summing by class against the product with one-hot rows given as values: the same bytes.
+fn check_classes(gpu: &Gpu, rows: &Rows<'_>, ids: &[usize], targets: usize, sign: f64) {
+    let before = Table::from_fn(rows.order(), targets, |i, j| {
+        (i as f64 - 2.5) / (j + 3) as f64
+    });
+    let hot = Table::from_fn(ids.len(), targets, |i, j| f64::from(u8::from(ids[i] == j)));
+    let y = (&hot, Dtype::F64);
+    let dense = bits(&rows.add_cross(gpu, "fma", Mode::Direct, y, sign, &before));
+    for technique in ["plain", "segmented", "runs"] {
+        let found = rows.classes(gpu, technique, ids, sign, &before);
+        assert!(
+            bits(&found) == dense,
+            "{technique} {} {}x{} pitch {} bias {} of {targets} classes",
+            rows.dtype.name(),
+            rows.z.rows,
+            rows.z.cols,
+            rows.pitch,
+            rows.bias
+        );
+    }
+}
+
+fn sums_by_class_are_products_with_one_hot_rows() {
+    let gpu = Gpu::new(&["gram"]);
+    let mut random = Random(11);
+    let shapes = [
+        (1, 1, 1),
+        (511, CLASS_COLS - 1, 2),
+        (512, CLASS_COLS, 10),
+        (513, CLASS_COLS + 1, 17),
+        (1100, 2 * CLASS_COLS + 1, 100),
+        (1537, 3, 1000),
+        (700, CLASS_COLS, CLASS_SETS),
+        (33, 5, CLASS_SETS + 1),
+    ];
+    for (n, (count, features, targets)) in shapes.into_iter().enumerate() {
+        for (d, dtype) in Dtype::ALL.into_iter().enumerate() {
+            let z = Table::random(count, features, dtype, (10 * n + d) as u64);
+            let rows = Rows {
+                z: &z,
+                dtype,
+                pitch: features + (n + d) % 3,
+                bias: (n + d) % 2 == 0,
+            };
+            let sign = if n % 2 == 0 { 1.0 } else { -1.0 };
+            // Some ids are outside: those rows count for nothing.
+            let mut id = || ((random.next() + 2.0) / 4.0 * (targets + 1) as f64) as usize;
+            let mixed: Vec<_> = (0..count).map(|_| id()).collect();
+            check_classes(&gpu, &rows, &mixed, targets, sign);
+            if d > 0 {
+                continue;
+            }
+            // All rows in one class, the last; half of the classes without a row; no row in any class.
+            let one = vec![targets - 1; count];
+            let odd: Vec<_> = mixed.iter().map(|id| id | 1).collect();
+            let none = vec![targets; count];
+            for ids in [one, odd, none] {
+                check_classes(&gpu, &rows, &ids, targets, sign);
+            }
+        }
+    }
+}
+
+fn batches_of_classes_cannot_be_told_apart() {
+    let gpu = Gpu::new(&["gram"]);
+    let z = Table::random(3 * ROW_BLOCK + 40, 40, Dtype::F32, 3);
+    let ids: Vec<usize> = (0..z.rows).map(|i| i * i % 7).collect();
+    let part = |from: usize, to: usize| Table {
+        rows: to - from,
+        cols: z.cols,
+        data: z.data[from * z.cols..to * z.cols].to_vec(),
+    };
+    let push = |technique, (from, to): (usize, usize), before: &Table| {
+        let rows = Rows {
+            z: &part(from, to),
+            dtype: Dtype::F32,
+            pitch: 40,
+            bias: true,
+        };
+        rows.classes(&gpu, technique, &ids[from..to], 1.0, before)
+    };
+    let zero = Table::zeros(41, 7);
+    let at_once = push("segmented", (0, z.rows), &zero);
+    let first = push("runs", (0, 2 * ROW_BLOCK), &zero);
+    let both = push("segmented", (2 * ROW_BLOCK, z.rows), &first);
+    assert_eq!(bits(&at_once), bits(&both));
 }
 
 fn mirror_copies_the_lower_triangle() {

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex};
 use vgpu::counters::Counters;
 use vgpu::device::{Description, model};
 
-use crate::device::{Buffer, Dtype, Gpu, MODULES, kernels, ptx, toolkit};
+use crate::device::{Arg, Buffer, Dtype, Gpu, MODULES, NULL, even, kernels, ptx, toolkit};
+use crate::gram::Sets;
 use crate::reference::Table;
-use crate::tiles::{PLAIN, ROW_BLOCK, TILE, TILE_HALF, TILE_NARROW};
+use crate::tiles::{CLASS_COLS, CLASS_SETS, PLAIN, ROW_BLOCK, TALL, TILE, TILE_HALF, TILE_NARROW};
 use crate::toolkit::{PTX_ARCHS, Resources, parse_report, ptx_arch_for};
 use crate::{Test, args};
 
@@ -32,6 +33,10 @@ pub(crate) const TESTS: &[Test] = &[
     (
         "gram_of_halves_moves_no_more_than_it_must",
         gram_of_halves_moves_no_more_than_it_must,
+    ),
+    (
+        "sums_by_class_read_the_rows_once",
+        sums_by_class_read_the_rows_once,
     ),
 ];
 
@@ -74,7 +79,7 @@ fn symbols(name: &str) -> BTreeSet<String> {
         if name.starts_with("rff") && !["f32", "f64"].contains(&z) {
             continue;
         }
-        for (x, y) in [("f32", "f32"), ("f64", "f64"), ("f32", "class")] {
+        for (x, y) in [("f32", "f32"), ("f64", "f64")] {
             all.insert(name.replace("<z>", z).replace("<x>", x).replace("<y>", y));
         }
     }
@@ -312,5 +317,130 @@ fn gram_of_halves_moves_no_more_than_it_must() {
     }
     for technique in ["fma", "dmma"] {
         count("narrow", Dtype::Bf16, technique, ROW_BLOCK);
+    }
+}
+
+/// Rows of a launch by class: a chunk of the engine's.
+const CHUNK: usize = 8192;
+
+/// The sums of a chunk of f32 rows by class in the ways that there are, each a list of launches.
+struct ByClass {
+    classes: usize,
+    /// Rows of the largest class.
+    longest: usize,
+    /// Each class from beginning to end.
+    direct: Vec<Launched>,
+    /// Each run, and then the runs of each class.
+    runs: Vec<Launched>,
+    /// The product with one-hot rows.
+    dense: Vec<Launched>,
+}
+
+struct Launched {
+    name: &'static str,
+    launch: (usize, usize),
+    counters: Counters,
+}
+
+impl ByClass {
+    fn count(classes: usize) -> Self {
+        let gpu = Gpu::new(&["gram"]);
+        let ids: Vec<usize> = (0..CHUNK).map(|i| i * 7919 % 10_007 % classes).collect();
+        let sets = Sets::new(&ids, classes);
+        let table = Table::random(CHUNK, FEATURES, Dtype::F32, 1);
+        let z = gpu.upload(&table, Dtype::F32, FEATURES);
+        let pitch = even(classes);
+        let out = gpu.upload(&Table::zeros(FEATURES, classes), Dtype::F64, pitch);
+        let run = |name: &'static str, grid: [usize; 3], threads: usize, args: &[Arg]| Launched {
+            name,
+            launch: (grid.iter().product(), threads),
+            counters: gpu.launch(name, grid, [threads, 1], args),
+        };
+        let slices = FEATURES.div_ceil(CLASS_COLS);
+        let walk = |sets: usize| [sets.div_ceil(CLASS_SETS) * slices, 1, 1];
+        let members = gpu.upload_words(&sets.members);
+        let starts = gpu.upload_words(&sets.classes);
+        let args = args![
+            &z, FEATURES, FEATURES, false, &members, &starts, classes, ROW_BLOCK, 1.0, &out, pitch
+        ];
+        let direct = vec![run("gram_classes_f32_segmented", walk(classes), 256, args)];
+
+        let count = sets.runs.len() - 1;
+        let partials = gpu.empty(count * FEATURES * 8);
+        let starts = gpu.upload_words(&sets.runs);
+        let args = args![
+            &z, FEATURES, FEATURES, false, &members, &starts, count, ROW_BLOCK, 1.0, &partials,
+            FEATURES
+        ];
+        let each = run("gram_runs_f32", walk(count), 256, args);
+        let starts = gpu.upload_words(&sets.first_runs);
+        let args = args![
+            &partials, FEATURES, FEATURES, false, NULL, &starts, classes, 1, 1.0, &out, pitch
+        ];
+        let all = run("gram_classes_f64_segmented", walk(classes), 256, args);
+
+        // Row blocks side by side; the fold after it is not counted.
+        let hot = Table::from_fn(CHUNK, classes, |i, j| f64::from(u8::from(ids[i] == j)));
+        let y = gpu.upload(&hot, Dtype::F32, pitch);
+        let blocks = CHUNK / ROW_BLOCK;
+        let partials = gpu.empty(blocks * FEATURES * pitch * 8);
+        let across = [FEATURES.div_ceil(TALL.0), classes.div_ceil(TALL.1), blocks];
+        let args = args![
+            &z, FEATURES, CHUNK, FEATURES, false, &y, pitch, classes, 1.0, &out, pitch, &partials
+        ];
+        let dense = vec![run("gram_cross_f32_f32_fma", across, 128, args)];
+        Self {
+            classes,
+            longest: (0..classes)
+                .map(|c| ids.iter().filter(|&&id| id == c).count())
+                .max()
+                .unwrap_or(0),
+            direct,
+            runs: vec![each, all],
+            dense,
+        }
+    }
+}
+
+impl ByClass {
+    /// Microseconds that the model gives launches one after the other.
+    fn time(device: &Description, launches: &[Launched]) -> f64 {
+        let each = launches.iter();
+        each.map(|l| modelled(device, l.name, l.launch, &l.counters).microseconds)
+            .sum()
+    }
+
+    /// Whether the host side has the runs summed first, as `runs_first` in `src/gpu/gram.rs` says.
+    fn runs_first(&self, device: &Description) -> bool {
+        let warps = 16 * device.multiprocessors as usize;
+        self.longest * warps > 2 * CHUNK * FEATURES.div_ceil(CLASS_COLS)
+    }
+}
+
+fn sums_by_class_read_the_rows_once() {
+    for classes in [2, 10, 100, 1000] {
+        let ways = ByClass::count(classes);
+        // The rows once, and the sums read and written.
+        let least = (CHUNK * FEATURES * 4 + 2 * FEATURES * classes * 8) / 32;
+        let counters = &ways.direct[0].counters;
+        let sectors = counters.load_sectors + counters.store_sectors;
+        let ratio = sectors as f64 / least as f64;
+        println!("virtual: {classes} classes: {ratio:.3} of the least sectors");
+        assert!(ratio <= 1.15, "{classes} classes: {ratio:.3}");
+        for device in Description::all() {
+            let [direct, runs, dense] = [&ways.direct, &ways.runs, &ways.dense]
+                .map(|launches| ByClass::time(device, launches));
+            let (name, chosen, other) = match ways.runs_first(device) {
+                true => ("runs first", runs, direct),
+                false => ("each class", direct, runs),
+            };
+            println!(
+                "virtual {}: {CHUNK}x{FEATURES}, {classes} classes: modelled {chosen:.1} us, {name}; else {other:.1} \
+                 us; as a product {dense:.1} us",
+                device.name
+            );
+            assert!(chosen <= 1.1 * other, "{}: {classes} classes", device.key);
+            assert!(1.5 * chosen <= dense, "{}: {classes} classes", device.key);
+        }
     }
 }

@@ -13,6 +13,8 @@ pub(crate) const TILE: usize = 64;
 pub(crate) const TILE_NARROW: usize = 32;
 pub(crate) const TILE_HALF: usize = 128;
 pub(crate) const TALL: (usize, usize) = (128, 16);
+pub(crate) const CLASS_SETS: usize = 8;
+pub(crate) const CLASS_COLS: usize = 32;
 pub(crate) const FACTOR_BLOCK: usize = 64;
 pub(crate) const PLAIN: usize = 16;
 
@@ -32,6 +34,8 @@ fn the_header_agrees() {
         TILE_HALF,
         TALL.0,
         TALL.1,
+        CLASS_SETS,
+        CLASS_COLS,
         FACTOR_BLOCK,
         PLAIN,
     ];
@@ -42,6 +46,8 @@ fn the_header_agrees() {
         "TILE_HALF",
         "TALL_ROWS",
         "TALL_COLS",
+        "CLASS_SETS",
+        "CLASS_COLS",
         "FACTOR_BLOCK",
         "PLAIN_SIDE",
     ];
@@ -50,10 +56,11 @@ fn the_header_agrees() {
     let threads = [
         "TILE_THREADS",
         "HALF_THREADS",
+        "CLASS_THREADS",
         "DIAGONAL_THREADS",
         "PANEL_THREADS",
         "ELEMENT_THREADS",
     ];
-    assert_eq!(threads.map(of), [128, 256, 256, 64, 256]);
+    assert_eq!(threads.map(of), [128, 256, 256, 256, 64, 256]);
     assert_eq!(["MIRROR_TILE", "MIRROR_ROWS"].map(of), [32, 8]);
 }
