@@ -4,7 +4,7 @@
 //! reads `--ridge` and `--objective ridge` instead: [`spelt`] turns one into the other in whatever is printed or written.
 
 /// Every field that a message may name, and the option that sets it.
-const FLAGS: [(&str, &str); 34] = [
+const FLAGS: [(&str, &str); 39] = [
     ("architecture", "--arch"),
     ("config", "--config"),
     ("data_path", "--data-path"),
@@ -21,9 +21,12 @@ const FLAGS: [(&str, &str); 34] = [
     ("mia", "--mia"),
     ("model", "--model"),
     ("objective", "--objective"),
+    ("original", "--original"),
     ("pairs", "--pairs"),
     ("reference", "--reference"),
     ("resume", "--resume"),
+    ("retain", "--retain"),
+    ("retrained", "--retrained"),
     ("ridge", "--ridge"),
     ("rounds", "--rounds"),
     ("rows", "--rows"),
@@ -36,7 +39,9 @@ const FLAGS: [(&str, &str); 34] = [
     ("shards", "--shards"),
     ("source", "--from"),
     ("sums", "--sums"),
+    ("test", "--test"),
     ("tune", "--tune"),
+    ("unlearned", "--unlearned"),
     ("verify", "--verify"),
     ("width", "--width"),
 ];
