@@ -46,6 +46,18 @@ pub enum Architecture {
     /// Twenty layers in three narrow stages, for CIFAR.
     #[serde(rename = "resnet20")]
     ResNet20,
+    /// Thirty-two layers in the same three stages.
+    #[serde(rename = "resnet32")]
+    ResNet32,
+    /// Forty-four layers in the same three stages.
+    #[serde(rename = "resnet44")]
+    ResNet44,
+    /// Fifty-six layers in the same three stages.
+    #[serde(rename = "resnet56")]
+    ResNet56,
+    /// A hundred and ten layers in the same three stages.
+    #[serde(rename = "resnet110")]
+    ResNet110,
     /// Thirteen convolutions with batch normalisation and one linear layer.
     #[serde(rename = "vgg16-bn")]
     Vgg16Bn,
@@ -53,11 +65,15 @@ pub enum Architecture {
 
 impl Architecture {
     /// Every architecture, in the order of the declaration.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 9] = [
         Self::SmallCnn,
         Self::ResNet18,
         Self::ResNet34,
         Self::ResNet20,
+        Self::ResNet32,
+        Self::ResNet44,
+        Self::ResNet56,
+        Self::ResNet110,
         Self::Vgg16Bn,
     ];
 
@@ -68,19 +84,31 @@ impl Architecture {
             Self::ResNet18 => "resnet18",
             Self::ResNet34 => "resnet34",
             Self::ResNet20 => "resnet20",
+            Self::ResNet32 => "resnet32",
+            Self::ResNet44 => "resnet44",
+            Self::ResNet56 => "resnet56",
+            Self::ResNet110 => "resnet110",
             Self::Vgg16Bn => "vgg16-bn",
         }
     }
 
     /// Returns the channels of the first convolution where a configuration does not say.
     pub const fn default_width(self) -> usize {
-        match self {
-            Self::SmallCnn => SmallCnn::WIDTH,
-            Self::ResNet18 => Plan::RESNET18.width,
-            Self::ResNet34 => Plan::RESNET34.width,
-            Self::ResNet20 => Plan::RESNET20.width,
-            Self::Vgg16Bn => Vgg::WIDTH,
+        match (self, Plan::of(self)) {
+            (_, Some(plan)) => plan.width,
+            (Self::Vgg16Bn, _) => Vgg::WIDTH,
+            _ => SmallCnn::WIDTH,
         }
+    }
+
+    /// Returns the blocks of each stage of a residual network.
+    pub fn residual_blocks(self) -> Option<&'static [usize]> {
+        Plan::of(self).map(|plan| plan.blocks)
+    }
+
+    /// Returns whether this is one of the residual networks for CIFAR, whose shortcuts have no weights.
+    pub fn is_cifar_resnet(self) -> bool {
+        Plan::of(self).is_some_and(|plan| plan.is_for_cifar())
     }
 }
 
@@ -163,12 +191,10 @@ impl NetworkConfig {
     /// Returns D, the columns of the feature rows.
     pub fn features(&self) -> usize {
         let width = self.resolved_width();
-        match self.architecture {
-            Architecture::SmallCnn => SmallCnn::FEATURES,
-            Architecture::ResNet18 => Plan::RESNET18.features(width),
-            Architecture::ResNet34 => Plan::RESNET34.features(width),
-            Architecture::ResNet20 => Plan::RESNET20.features(width),
-            Architecture::Vgg16Bn => Vgg::features_of(width),
+        match (self.architecture, Plan::of(self.architecture)) {
+            (_, Some(plan)) => plan.features(width),
+            (Architecture::Vgg16Bn, _) => Vgg::features_of(width),
+            _ => SmallCnn::FEATURES,
         }
     }
 
@@ -181,27 +207,24 @@ impl NetworkConfig {
         self.check()?;
         let width = self.resolved_width() as u64;
         let conv = |from: u64, to: u64| 9 * from * to;
-        let resnet = |plan: &Plan| {
-            let stages = plan.blocks.iter().enumerate();
-            let of_stage = |(stage, &blocks): (usize, &usize)| {
-                let (from, to) = (width << stage.saturating_sub(1), width << stage);
-                conv(from, to) + (2 * blocks as u64 - 1) * conv(to, to)
-            };
-            stages.map(of_stage).sum()
-        };
-        Ok(match self.architecture {
-            Architecture::SmallCnn => {
-                let [_, height, across] = self.image.map(|extent| extent as u64);
-                let flat = 2 * width * (height / 4) * (across / 4);
-                conv(width, 2 * width) + flat * SmallCnn::FEATURES as u64
+        Ok(match (self.architecture, Plan::of(self.architecture)) {
+            (_, Some(plan)) => {
+                let stages = plan.blocks.iter().enumerate();
+                let of_stage = |(stage, &blocks): (usize, &usize)| {
+                    let (from, to) = (width << stage.saturating_sub(1), width << stage);
+                    conv(from, to) + (2 * blocks as u64 - 1) * conv(to, to)
+                };
+                stages.map(of_stage).sum()
             }
-            Architecture::ResNet18 => resnet(&Plan::RESNET18),
-            Architecture::ResNet34 => resnet(&Plan::RESNET34),
-            Architecture::ResNet20 => resnet(&Plan::RESNET20),
-            Architecture::Vgg16Bn => {
+            (Architecture::Vgg16Bn, _) => {
                 let widths = Vgg::widths().map(|factor| factor as u64 * width);
                 let pairs = widths.clone().zip(widths.skip(1));
                 pairs.map(|(from, to)| conv(from, to)).sum()
+            }
+            _ => {
+                let [_, height, across] = self.image.map(|extent| extent as u64);
+                let flat = 2 * width * (height / 4) * (across / 4);
+                conv(width, 2 * width) + flat * SmallCnn::FEATURES as u64
             }
         })
     }
@@ -264,18 +287,21 @@ impl NetworkConfig {
         self.check()?;
         let draw = &mut Draw::new(seed, device);
         let (width, channels) = (self.resolved_width(), self.image[0]);
-        let resnet = |draw: &mut Draw<'_>, plan: &Plan| {
-            ResNet::new(draw, plan, self.image, width, self.classes)
-        };
-        Ok(match self.architecture {
-            Architecture::SmallCnn => {
+        Ok(match (self.architecture, Plan::of(self.architecture)) {
+            (_, Some(plan)) => {
+                let net = ResNet::new(draw, &plan, self.image, width, self.classes);
+                match plan.is_for_cifar() {
+                    true => Network::CifarResNet(net),
+                    false => Network::ResNet(net),
+                }
+            }
+            (Architecture::Vgg16Bn, _) => {
+                Network::Vgg(Vgg::new(draw, channels, width, self.classes))
+            }
+            _ => {
                 let net = SmallCnn::new(draw, self.image, width, self.norm, self.classes);
                 Network::SmallCnn(net)
             }
-            Architecture::ResNet18 => Network::ResNet(resnet(draw, &Plan::RESNET18)),
-            Architecture::ResNet34 => Network::ResNet(resnet(draw, &Plan::RESNET34)),
-            Architecture::ResNet20 => Network::CifarResNet(resnet(draw, &Plan::RESNET20)),
-            Architecture::Vgg16Bn => Network::Vgg(Vgg::new(draw, channels, width, self.classes)),
         })
     }
 }
@@ -372,6 +398,10 @@ mod tests {
         assert_eq!(parameters(Architecture::ResNet18, 1000, 224), 11_689_512);
         assert_eq!(parameters(Architecture::ResNet34, 1000, 224), 21_797_672);
         assert_eq!(parameters(Architecture::ResNet20, 10, 32), 269_722);
+        assert_eq!(parameters(Architecture::ResNet32, 10, 32), 464_154);
+        assert_eq!(parameters(Architecture::ResNet44, 10, 32), 658_586);
+        assert_eq!(parameters(Architecture::ResNet56, 10, 32), 853_018);
+        assert_eq!(parameters(Architecture::ResNet110, 10, 32), 1_727_962);
         assert_eq!(parameters(Architecture::Vgg16Bn, 10, 32), 14_728_266);
         let convolutions = (27 + 1) * 16 + (9 * 16 + 1) * 32;
         let linears = (32 * 8 * 8 + 1) * 128 + (128 + 1) * 10;
@@ -392,6 +422,7 @@ mod tests {
             ),
             (Architecture::ResNet34, vec![[3, 8, 8]]),
             (Architecture::ResNet20, vec![[3, 32, 32], [3, 9, 11]]),
+            (Architecture::ResNet32, vec![[3, 8, 8]]),
             (Architecture::Vgg16Bn, vec![[3, 32, 32], [1, 64, 64]]),
         ] {
             for image in images {

@@ -4,8 +4,8 @@
 //! no pooling), larger ones torchvision's (7×7 with stride 2, then 3×3 max pooling with stride 2). The four stages have w,
 //! 2w, 4w and 8w channels; w is 64 in the published networks and smaller in the narrow ones that a processor can train.
 //!
-//! ResNet-20 is that of He et al. for CIFAR, in the layout of akamaster's `pytorch_resnet_cifar10`: three stages of 16, 32
-//! and 64 channels and shortcuts without weights (option A of the paper).
+//! ResNet-20, -32, -44, -56 and -110 are those of He et al. for CIFAR, in the layout of akamaster's `pytorch_resnet_cifar10`:
+//! three stages of 16, 32 and 64 channels and shortcuts without weights (option A of the paper).
 //!
 //! All are one [`ResNet`]; a [`Plan`] says what sets one apart from the other.
 
@@ -13,6 +13,7 @@ use burn::module::Module;
 use burn::nn::Linear;
 
 use crate::layers::{ConvNorm, Draw, Init, Kernel};
+use crate::network::Architecture;
 use crate::ops::{Ops, Pooling};
 
 /// relu(F(x) + shortcut(x)), F two 3×3 convolutions.
@@ -33,6 +34,7 @@ enum Shortcut {
 }
 
 /// Parameters that set one residual network apart from another.
+#[derive(Clone, Copy)]
 pub(crate) struct Plan {
     /// The blocks of each stage.
     pub(crate) blocks: &'static [usize],
@@ -48,7 +50,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) const RESNET18: Self = Self {
+    const RESNET18: Self = Self {
         blocks: &[2, 2, 2, 2],
         width: 64,
         large_stem: true,
@@ -56,18 +58,39 @@ impl Plan {
         init: Init::KaimingFanOut,
         head: Init::Uniform,
     };
-    pub(crate) const RESNET34: Self = Self {
-        blocks: &[3, 4, 6, 3],
-        ..Self::RESNET18
-    };
-    pub(crate) const RESNET20: Self = Self {
-        blocks: &[3, 3, 3],
-        width: 16,
-        large_stem: false,
-        shortcut: Shortcut::Padding,
-        init: Init::KaimingFanIn,
-        head: Init::KaimingFanIn,
-    };
+
+    const fn for_cifar(blocks: &'static [usize]) -> Self {
+        Self {
+            blocks,
+            width: 16,
+            large_stem: false,
+            shortcut: Shortcut::Padding,
+            init: Init::KaimingFanIn,
+            head: Init::KaimingFanIn,
+        }
+    }
+
+    /// Returns the plan of a residual network; the others have none.
+    pub(crate) const fn of(architecture: Architecture) -> Option<Self> {
+        match architecture {
+            Architecture::ResNet18 => Some(Self::RESNET18),
+            Architecture::ResNet34 => Some(Self {
+                blocks: &[3, 4, 6, 3],
+                ..Self::RESNET18
+            }),
+            Architecture::ResNet20 => Some(Self::for_cifar(&[3; 3])),
+            Architecture::ResNet32 => Some(Self::for_cifar(&[5; 3])),
+            Architecture::ResNet44 => Some(Self::for_cifar(&[7; 3])),
+            Architecture::ResNet56 => Some(Self::for_cifar(&[9; 3])),
+            Architecture::ResNet110 => Some(Self::for_cifar(&[18; 3])),
+            Architecture::SmallCnn | Architecture::Vgg16Bn => None,
+        }
+    }
+
+    /// Returns whether the network is one of those for CIFAR.
+    pub(crate) fn is_for_cifar(&self) -> bool {
+        self.shortcut == Shortcut::Padding
+    }
 
     /// Returns D, the length of a feature row, for a width: every stage after the first doubles the channels.
     pub(crate) const fn features(&self, width: usize) -> usize {
@@ -112,7 +135,7 @@ impl BasicBlock {
     }
 }
 
-/// A residual network with basic blocks: ResNet-18, ResNet-34 or the ResNet-20 for CIFAR.
+/// A residual network with basic blocks: torchvision's ResNet-18 and -34, or one of those for CIFAR.
 #[derive(Module, Debug)]
 pub struct ResNet {
     conv1: ConvNorm,

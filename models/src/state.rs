@@ -28,7 +28,7 @@ use burn::tensor::{Tensor, TensorData};
 
 use crate::network::{Architecture, ConfigError, Network, NetworkConfig};
 use crate::params::in_place_of;
-use crate::resnet::{Plan, ResNet};
+use crate::resnet::ResNet;
 use crate::vgg;
 
 /// A named array of a [`StateDict`].
@@ -100,6 +100,8 @@ impl FromIterator<StateTensor> for StateDict {
 /// Differences between a state and the network that it should go into.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadError {
+    /// The architecture of the state and that of the network, where both can be told and differ.
+    pub architectures: Option<(Architecture, Architecture)>,
     /// Names that the network has and the state has not.
     pub missing: Vec<String>,
     /// Names that the state has and the network has not, or that it has twice.
@@ -139,11 +141,16 @@ impl fmt::Display for LoadError {
         if !self.unexpected.is_empty() {
             parts.push(format!("unexpected {}", quoted(&self.unexpected)));
         }
-        write!(
-            f,
-            "a checkpoint of another architecture: {}",
-            parts.join("; ")
-        )
+        let parts = parts.join("; ");
+        match self.architectures {
+            Some((found, expected)) => {
+                write!(
+                    f,
+                    "a checkpoint of {found}, which is not {expected}: {parts}"
+                )
+            }
+            None => write!(f, "a checkpoint of another architecture: {parts}"),
+        }
     }
 }
 
@@ -355,6 +362,9 @@ impl Network {
             .unexpected
             .extend(given.into_values().map(|tensor| tensor.name.clone()));
         if error != LoadError::default() {
+            let of = |state: &StateDict| Some(NetworkConfig::guess(state).ok()?.architecture);
+            let both = of(state).zip(of(&self.state()));
+            error.architectures = both.filter(|(found, expected)| found != expected);
             return Err(error);
         }
         Ok(self.map(&mut Put {
@@ -391,15 +401,12 @@ impl NetworkConfig {
         let unknown =
             || ConfigError::new("the tensors are not those of an architecture known here");
 
-        let residual = [
-            (Architecture::ResNet18, Plan::RESNET18),
-            (Architecture::ResNet34, Plan::RESNET34),
-            (Architecture::ResNet20, Plan::RESNET20),
-        ];
-        let residual = residual.iter().find(|(_, plan)| stages == plan.blocks);
-        let (architecture, stem, head) = if let Some((architecture, _)) = residual {
+        let residual = Architecture::ALL
+            .into_iter()
+            .find(|known| known.residual_blocks() == Some(stages.as_slice()));
+        let (architecture, stem, head) = if let Some(architecture) = residual {
             let heads = &["fc.weight", "linear.weight"][..];
-            (*architecture, "conv1.weight", heads)
+            (architecture, "conv1.weight", heads)
         } else if named.contains_key("features.0.weight") {
             let heads = &["classifier.weight", "fc.weight", "linear.weight"][..];
             (Architecture::Vgg16Bn, "features.0.weight", heads)
@@ -496,9 +503,19 @@ mod tests {
         assert_eq!(vgg.get("features.41.running_mean").unwrap().shape, [32]);
         assert_eq!(vgg.get("classifier.weight").unwrap().shape, [5, 32]);
 
-        let cifar = state(Architecture::ResNet20);
-        assert_eq!(cifar.len(), 19 * 5 + 2);
-        assert_eq!(cifar.get("linear.weight").unwrap().shape, [5, 16]);
+        for (architecture, depth) in [
+            (Architecture::ResNet20, 20),
+            (Architecture::ResNet32, 32),
+            (Architecture::ResNet44, 44),
+            (Architecture::ResNet56, 56),
+            (Architecture::ResNet110, 110),
+        ] {
+            let cifar = state(architecture);
+            assert_eq!(cifar.len(), (depth - 1) * 5 + 2);
+            assert_eq!(cifar.get("linear.weight").unwrap().shape, [5, 16]);
+            let last = format!("layer3.{}.bn2.running_var", (depth - 2) / 6 - 1);
+            assert_eq!(cifar.get(&last).unwrap().shape, [16], "{architecture}");
+        }
 
         let small = config(Architecture::SmallCnn).with_norm(true);
         let small = small.init(0, &device).unwrap().state();
@@ -605,6 +622,23 @@ mod tests {
     }
 
     #[test]
+    fn a_checkpoint_of_another_depth_is_refused_with_its_own() {
+        let device = Device::flex();
+        for (own, other) in [
+            (Architecture::ResNet20, Architecture::ResNet56),
+            (Architecture::ResNet110, Architecture::ResNet32),
+            (Architecture::ResNet18, Architecture::ResNet34),
+        ] {
+            let state = config(other).init(1, &device).unwrap().state();
+            let state = renamed_all(&state, |name| format!("module.{name}"));
+            let error = config(own).init(1, &device).unwrap().load(&state);
+            let text = error.unwrap_err().to_string();
+            let expected = format!("a checkpoint of {other}, which is not {own}");
+            assert!(text.starts_with(&expected), "{text}");
+        }
+    }
+
+    #[test]
     fn configurations_are_guessed_from_the_tensors() {
         let device = Device::flex();
         for config in [
@@ -612,6 +646,8 @@ mod tests {
             NetworkConfig::new(Architecture::ResNet18, 200, [3, 64, 64]).with_width(8),
             NetworkConfig::new(Architecture::ResNet34, 10, [1, 32, 32]).with_width(8),
             NetworkConfig::new(Architecture::ResNet20, 10, [3, 32, 32]),
+            NetworkConfig::new(Architecture::ResNet44, 10, [3, 32, 32]).with_width(4),
+            NetworkConfig::new(Architecture::ResNet110, 100, [3, 32, 32]),
             NetworkConfig::new(Architecture::Vgg16Bn, 10, [3, 32, 32]).with_width(8),
             NetworkConfig::new(Architecture::SmallCnn, 10, [1, 28, 28]),
             NetworkConfig::new(Architecture::SmallCnn, 2, [3, 12, 12]).with_norm(true),

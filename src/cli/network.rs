@@ -47,7 +47,7 @@ pub(super) struct DataArgs {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Network")]
 pub(super) struct NetArgs {
-    /// small-cnn, resnet20, resnet18, resnet34 or vgg16-bn
+    /// small-cnn, resnet18, resnet34, vgg16-bn, or resnet20, 32, 44, 56 or 110 (those for CIFAR)
     #[arg(long, value_name = "NAME")]
     arch: Option<Architecture>,
     /// Channels of its first stage, if not the usual number

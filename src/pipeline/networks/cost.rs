@@ -53,7 +53,7 @@ pub fn forward_macs(network: &NetworkConfig) -> f64 {
                 }
                 let area = (side * side) as f64;
                 macs += area * (9 * (from * to + to * to)) as f64;
-                if from != to && network.architecture != Architecture::ResNet20 {
+                if from != to && !network.architecture.is_cifar_resnet() {
                     macs += area * (from * to) as f64;
                 }
                 from = to;
@@ -61,11 +61,9 @@ pub fn forward_macs(network: &NetworkConfig) -> f64 {
         }
         macs
     };
-    let body = match network.architecture {
-        Architecture::ResNet18 => residual(&[2, 2, 2, 2]),
-        Architecture::ResNet34 => residual(&[3, 4, 6, 3]),
-        Architecture::ResNet20 => residual(&[3, 3, 3]),
-        Architecture::Vgg16Bn => {
+    let body = match (network.architecture, network.architecture.residual_blocks()) {
+        (_, Some(blocks)) => residual(blocks),
+        (Architecture::Vgg16Bn, _) => {
             let (mut macs, mut from, mut side) = (0.0, channels, side);
             for (wider, convolutions) in [(1, 2), (2, 2), (4, 3), (8, 3), (8, 3)] {
                 for _ in 0..convolutions {
@@ -145,7 +143,7 @@ mod tests {
     use super::*;
 
     /// Published counts of the networks as they are on 32×32 images, in units of 10⁶ pairs: 555.8 and 1,159.4 of
-    /// ResNet-18 and -34, 313.2 of VGG16 without its wide layers, 40.6 of ResNet-20.
+    /// ResNet-18 and -34, 313.2 of VGG16 without its wide layers, 40.6 of ResNet-20, 125.5 of ResNet-56.
     #[test]
     fn forward_passes_are_as_long_as_published() {
         for (architecture, published) in [
@@ -153,6 +151,7 @@ mod tests {
             (Architecture::ResNet34, 1_159.4),
             (Architecture::Vgg16Bn, 313.2),
             (Architecture::ResNet20, 40.6),
+            (Architecture::ResNet56, 125.5),
         ] {
             let network = NetworkConfig::new(architecture, 10, [3, 32, 32]);
             let found = forward_macs(&network) / 1e6;
