@@ -718,7 +718,11 @@ fn compatible(shards: &[(Contents, &Path)]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::engine::exact::Grid;
+    use crate::engine::{CpuEngine, Engine, Rows, Targets};
 
     fn part(features: &str, first: u64, end: u64) -> Part {
         Part {
@@ -837,6 +841,36 @@ mod tests {
             assert_ne!(changed(change), digest, "change {which}");
         }
         assert_eq!(whole().digest().unwrap(), digest);
+    }
+
+    #[test]
+    fn sums_in_f64_are_those_of_the_integers_after_a_merge() {
+        let grid = Grid::new(20, vec![0, 0], vec![]).unwrap();
+        let spec = ExactSpec {
+            sums: shard(Vec::new()).spec,
+            classes: false,
+            grid: Arc::new(grid),
+            setters: false,
+        };
+        let of = |part: Part, rows: &[f64]| {
+            let mut sums = CpuEngine::ambient().exact(&spec).unwrap();
+            let rows = Rows::new(rows.len() / 2, 2, rows);
+            sums.push(rows, Targets::None).unwrap();
+            let state = ExactState {
+                spec: spec.clone(),
+                retained: sums.finish().unwrap().0,
+                forgotten: ExactSums::none(&spec),
+            };
+            Shard::of_exact(state, vec![part], vec![Vec::new()]).unwrap()
+        };
+        let mut merged = of(part("a", 0, 1), &[1.0, 2.0]);
+        merged
+            .append(of(part("a", 1, 3), &[3.0, 4.0, 5.0, 6.0]))
+            .unwrap();
+        let whole = of(part("a", 0, 3), &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        assert_eq!(merged.retained, whole.retained);
+        assert_eq!(merged.forgotten, whole.forgotten);
+        assert_eq!(merged.retained.rows, 3);
     }
 
     #[test]

@@ -322,6 +322,31 @@ fn load_error(bytes: &[u8]) -> String {
 }
 
 #[test]
+fn sums_of_another_shape_or_type_are_refused() {
+    let part = Part {
+        features: "a".into(),
+        end: 4,
+        of: 4,
+        ..Part::default()
+    };
+    let described = String::from_utf8(described("1", "false", &[part])[8..].to_vec()).unwrap();
+    let header = described.trim_end_matches('\0');
+    let with = |tensor: &str, bytes: usize| {
+        let square = r#"{"data_offsets":[0,8],"dtype":"F64","shape":[1,1]}"#;
+        assert!(header.contains(square), "{header}");
+        load_error(&with_header(&header.replace(square, tensor), bytes))
+    };
+    for (tensor, bytes) in [
+        (r#"{"dtype":"F64","shape":[1,2],"data_offsets":[0,16]}"#, 16),
+        (r#"{"dtype":"F64","shape":[2,1],"data_offsets":[0,16]}"#, 16),
+        (r#"{"dtype":"F32","shape":[1,1],"data_offsets":[0,4]}"#, 4),
+    ] {
+        let line = with(tensor, bytes);
+        assert!(line.contains("a square matrix of f64"), "{line}");
+    }
+}
+
+#[test]
 fn parts_of_sums_that_contradict_each_other_are_refused() {
     let part = |features: &str, first: u64, end: u64, of: u64| Part {
         features: features.into(),

@@ -379,3 +379,73 @@ fn placed(error: Error, source: &RowSource<'_>, start: u64, picked: &[usize]) ->
         other => other,
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::engine::CpuEngine;
+    use crate::engine::exact::REACH;
+
+    /// Sums of rows with two features and one value, in units of 1.
+    fn sums(rows: &[[f64; 2]], values: &[f64]) -> (ExactSpec, ExactSums) {
+        let spec = ExactSpec {
+            sums: SumsSpec {
+                features: 2,
+                bias: false,
+                targets: 1,
+            },
+            classes: false,
+            grid: Arc::new(Grid::new(20, vec![0, 0], vec![0]).unwrap()),
+            setters: true,
+        };
+        let mut sums = CpuEngine::ambient().exact(&spec).unwrap();
+        let (n, rows) = (values.len(), rows.as_flattened());
+        let values = Targets::Values(Rows::new(n, 1, values));
+        sums.push(Rows::new(n, 2, rows), values).unwrap();
+        (spec, sums.finish().unwrap().0)
+    }
+
+    #[test]
+    fn only_columns_that_forgotten_rows_had_set_are_told() {
+        let (spec, mut all) = sums(&[[1.0, 0.25], [2.0, 0.0], [3.0, 0.0]], &[0.0; 3]);
+        let (_, mut gone) = sums(&[[3.0, 0.0]], &[0.0]);
+        // One column was set by the row that goes, one by one that stays, and one by none.
+        (all.setters, gone.setters) = (vec![1, 2, 0], vec![1, 1, 0]);
+        let mut state = ExactState {
+            retained: all,
+            forgotten: ExactSums::none(&spec),
+            spec,
+        };
+        assert!(state.retained.moved > 0);
+        assert_eq!(state.forget(&gone).unwrap(), 1);
+        assert_eq!(state.retained.setters, [0, 1, 0]);
+        assert_eq!(state.forgotten, gone);
+    }
+
+    #[test]
+    fn everything_of_a_grid_is_in_its_digest() {
+        let grids = [
+            (20, vec![0, 1], vec![]),
+            (22, vec![0, 1], vec![]),
+            (20, vec![0, 2], vec![]),
+            (20, vec![1, 0], vec![]),
+            (20, vec![0, 1], vec![0]),
+            (20, vec![0, 1], vec![1]),
+            (20, vec![0], vec![1]),
+        ];
+        let digest =
+            |(bits, features, targets)| grid_digest(&Grid::new(bits, features, targets).unwrap());
+        let digests: std::collections::BTreeSet<_> = grids.map(digest).into();
+        assert_eq!(digests.len(), 7);
+    }
+
+    #[test]
+    fn the_largest_product_is_plausible_and_nothing_beyond() {
+        let most = (REACH - 1) as f64;
+        let (spec, mut sums) = sums(&[[most, 0.0]], &[most]);
+        assert!(plausible(&sums, &spec));
+        sums.cross[0] += 1;
+        assert!(!plausible(&sums, &spec));
+    }
+}
