@@ -75,6 +75,9 @@ pub(super) trait Products {
 /// The int8 units that a processor has.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Int8 {
+    /// Tiles of AMX.
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    Amx(intrinsics::Amx),
     /// AVX-512 VNNI.
     #[cfg(target_arch = "x86_64")]
     Vnni(intrinsics::Vnni),
@@ -86,6 +89,8 @@ impl Int8 {
     /// Returns the units of this processor, the fastest first.
     pub(super) fn all() -> Vec<Self> {
         let mut all = Vec::new();
+        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+        all.extend(intrinsics::Amx::detect().map(Self::Amx));
         #[cfg(target_arch = "x86_64")]
         all.extend(intrinsics::Vnni::detect().map(Self::Vnni));
         all.push(Self::StandIn);
@@ -95,6 +100,9 @@ impl Int8 {
     /// Returns whether this is faster than f64 units, which go by `isa`, on integers of so many bits.
     pub(super) fn wins(self, isa: Isa, bits: u32) -> bool {
         match (self, isa) {
+            // Eight times the products of VNNI.
+            #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+            (Self::Amx(_), Isa::Avx512(_)) => true,
             // By measurement (docs/exact.md): at 20 and 41 bits they are alike, at 22 f64 units are ahead.
             #[cfg(target_arch = "x86_64")]
             (Self::Vnni(_), Isa::Avx512(_)) => matches!(bits, 13 | 27 | 34),
@@ -105,6 +113,8 @@ impl Int8 {
     /// Returns the name that reports print.
     pub(super) fn name(self) -> &'static str {
         match self {
+            #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+            Self::Amx(_) => "int8 units (AMX)",
             #[cfg(target_arch = "x86_64")]
             Self::Vnni(_) => "int8 units (AVX-512 VNNI)",
             Self::StandIn => "int8 units (stand-in)",
@@ -114,6 +124,8 @@ impl Int8 {
     /// Returns the unit, ready for products on this thread.
     pub(super) fn start(self) -> Box<dyn Products> {
         match self {
+            #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+            Self::Amx(amx) => Box::new(Tiled(amx.configure())),
             #[cfg(target_arch = "x86_64")]
             Self::Vnni(vnni) => Box::new(vnni),
             Self::StandIn => Box::new(Tiled(stand_in::Registers::default())),
@@ -123,6 +135,11 @@ impl Int8 {
 
 /// Eight registers of 16 rows by 64 bytes.
 pub(super) trait Registers {
+    /// Returns a tile with rows for columns, as left operands are.
+    fn turned(&self, tile: &Tile) -> Tile {
+        tile.turned()
+    }
+
     /// Loads a tile of bytes.
     fn load<const T: u8>(&mut self, tile: &Tile);
 
@@ -142,7 +159,10 @@ struct Tiled<R>(R);
 impl<R: Registers> Products for Tiled<R> {
     fn left<'a>(&self, panels: [&'a [Tile]; 2]) -> Left<'a> {
         Left {
-            panels: panels.map(|panel| panel.iter().map(Tile::turned).collect()),
+            panels: panels.map(|panel| {
+                let turned = panel.iter().map(|tile| self.0.turned(tile));
+                turned.collect()
+            }),
             sums: [0; SIDE],
         }
     }
@@ -272,6 +292,16 @@ mod tests {
                 let left = products.left(left);
                 products.add(&left, right, &mut found);
                 assert_eq!(found.0, wanted.0, "{}: {} tiles", unit.name(), a.len());
+            }
+        }
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn vectors_turn_tiles_as_loops_do() {
+        if let Some(vectors) = intrinsics::Vnni::detect() {
+            for tile in panel(9, &mut 3) {
+                assert_eq!(vectors.turned(&tile).0, tile.turned().0);
             }
         }
     }
