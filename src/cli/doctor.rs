@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use muso::engine::exact::BITS;
 use muso::engine::{CpuEngine, Engine};
 use serde_json::{Value, json};
 
@@ -30,6 +31,7 @@ fn instruction_sets() -> Vec<(&'static str, bool)> {
         ("fma", std::is_x86_feature_detected!("fma")),
         ("f16c", std::is_x86_feature_detected!("f16c")),
         ("avx512f", std::is_x86_feature_detected!("avx512f")),
+        ("avx512vnni", std::is_x86_feature_detected!("avx512vnni")),
     ];
     #[cfg(target_arch = "aarch64")]
     return vec![("neon", true)];
@@ -68,6 +70,7 @@ pub(super) fn run(args: &DoctorArgs, common: &Common) -> anyhow::Result<()> {
     .filter(|f| f.1)
     .map(|f| f.0)
     .collect();
+    let exact = Exact::new(&engine);
     let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
     let kernels = [
         "gram",
@@ -93,7 +96,7 @@ pub(super) fn run(args: &DoctorArgs, common: &Common) -> anyhow::Result<()> {
             "isa": engine.isa().name(),
             "cpu_features": sets.iter().filter(|s| s.1).map(|s| s.0).collect::<Vec<_>>(),
             "devices": [
-                { "name": "cpu", "available": true, "kernels": kernels },
+                { "name": "cpu", "available": true, "kernels": kernels, "exact": exact.json },
                 cuda.json,
             ],
             "toolkits": toolkits.json,
@@ -112,7 +115,8 @@ devices
   cuda        {cuda_state}
 kernels
   cpu         {kernels}
-              rows f16, bf16, f32, f64; sums, factor and solve f64; exact sums on f64 units; same bytes for any thread count
+              rows f16, bf16, f32, f64; sums, factor and solve f64; same bytes for any thread count
+              exact sums on {exact}
   cuda        {cuda_kernels}
 {toolkits}",
         version = muso::VERSION,
@@ -124,9 +128,36 @@ kernels
         cuda_state = cuda.state,
         cuda_kernels = cuda.kernels,
         kernels = kernels.join(", "),
+        exact = exact.line,
         toolkits = toolkits.lines,
     ))?;
     Ok(())
+}
+
+/// The units that exact sums are made with, for each width.
+struct Exact {
+    json: Value,
+    line: String,
+}
+
+impl Exact {
+    fn new(engine: &CpuEngine) -> Self {
+        let mut widths: Vec<(&str, Vec<String>)> = Vec::new();
+        for bits in BITS {
+            let units = engine.exact_units(bits);
+            match widths.iter_mut().find(|(name, _)| *name == units) {
+                Some((_, all)) => all.push(bits.to_string()),
+                None => widths.push((units, vec![bits.to_string()])),
+            }
+        }
+        let of_width = |bits| json!({ "bits": bits, "units": engine.exact_units(bits) });
+        let lines = widths.iter();
+        let lines = lines.map(|(units, all)| format!("{units} at {} bits", all.join(", ")));
+        Self {
+            json: BITS.map(of_width).to_vec().into(),
+            line: lines.collect::<Vec<_>>().join(", on "),
+        }
+    }
 }
 
 /// Places where networks on CUDA may find their compiler.

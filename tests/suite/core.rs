@@ -117,7 +117,7 @@ fn the_core_has_no_reports_benches_images_or_networks() {
     }
     let lines: usize = found.iter().map(|(_, file)| code_lines(file)).sum();
     assert!(
-        lines < 15_000,
+        lines < 15_500,
         "the core has grown to {lines} lines of code"
     );
 }

@@ -101,6 +101,25 @@ fn stages_import_only_earlier_stages() {
     }
 }
 
+/// The crate denies unsafe code; the device code may have it, and the module of int8 instructions, which stays small.
+#[test]
+fn unsafe_code_is_in_two_places() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let allows = |file: &Path| {
+        let text = std::fs::read_to_string(file).unwrap();
+        text.contains("allow(unsafe_code)") || text.contains("expect(unsafe_code)")
+    };
+    let mut found: Vec<_> = sources(&root).into_iter().filter(|f| allows(f)).collect();
+    found.sort();
+    let module = root.join("engine/cpu/exact/intrinsics.rs");
+    assert_eq!(found, [module.clone(), root.join("gpu/mod.rs")]);
+    // Each block says why it holds.
+    let text = std::fs::read_to_string(module).unwrap();
+    let count = |what: &str| text.matches(what).count();
+    assert_eq!(count("unsafe {"), count("// SAFETY: "));
+    assert!(text.lines().count() < 350, "no longer small");
+}
+
 /// The lanes know no stage, so every stage may run on them. The one exception is the overlap of label updates with
 /// training: it stands above the stages up to the labels, and only what comes after those may use it.
 #[test]

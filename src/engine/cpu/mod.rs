@@ -5,7 +5,7 @@
 //! result has the same bytes for any number of threads.
 //!
 //! - [`gram`]: sums over rows (SYRK), streamed in blocks of a fixed number of rows whatever the caller's batches are;
-//!   [`exact`]: the same in integers, on the same kernels;
+//!   [`exact`]: the same in integers, on the same kernels or on int8 units;
 //! - [`cholesky`]: blocked factor (POTRF) that stays packed, blocked solve (TRSM) with inverted diagonal blocks;
 //! - [`product`]: projection, kernel matrix, pull-back (GEMM); [`argmax`]: the classes alone; [`sin_cos`]: sine and
 //!   cosine for random Fourier features;
@@ -123,6 +123,11 @@ impl CpuEngine {
     /// Returns the instruction set that the kernels use.
     pub fn isa(&self) -> Isa {
         self.isa
+    }
+
+    /// Names the units that exact sums of this width are made with; they have the same bytes on all of them.
+    pub fn exact_units(&self, bits: u32) -> &'static str {
+        exact::units(self.isa, bits)
     }
 }
 

@@ -57,6 +57,12 @@ fn doctor_tells_what_there_is() {
     assert_eq!(json["kind"], "doctor");
     assert_eq!(json["version"], version);
     assert_eq!(json["threads"], 2);
+    let exact = json["devices"][0]["exact"].as_array().unwrap();
+    let widths: Vec<u64> = exact.iter().map(|e| e["bits"].as_u64().unwrap()).collect();
+    assert_eq!(widths, muso::engine::exact::BITS.map(u64::from));
+    for width in exact {
+        assert!(said.contains(width["units"].as_str().unwrap()), "{width}");
+    }
     let devices = json["devices"].as_array().unwrap();
     assert_eq!(devices[0]["name"], "cpu");
     assert_eq!(devices[0]["available"], true);

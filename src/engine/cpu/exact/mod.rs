@@ -11,9 +11,17 @@
 //! Integers of more than 22 bits are split into two digits, and G is made of three products of the same kind
 //! ([`Digits`]). A row with a value beyond the width is taken out of its block, which a row of zeros is as good as, and
 //! summed by an accumulator of the same kind with three digits and six products.
+//!
+//! Where they are faster, [`int8`] units take the place of f64 units, but for rows beyond the width ([`Int8::wins`]).
+
+mod int8;
+#[cfg(target_arch = "x86_64")]
+mod intrinsics;
+mod tiles;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use self::tiles::Int8;
 use super::CpuEngine;
 use super::gram::{BLOCK, Band, HEIGHT, STRIP, WIDE, staged_blocks};
 use super::kernel::{Into, Isa, Kernel, Line, PANEL, Part, Work};
@@ -32,6 +40,20 @@ const COLUMNS: usize = WIDE * PANEL;
 /// Digits that there are at most.
 const DIGITS: usize = Digits::MOST;
 
+/// What reports call the way that every processor has.
+const F64_UNITS: &str = "f64 units";
+
+/// Returns the int8 units for integers of so many bits, where they are faster than f64 units.
+fn int8_units(isa: Isa, bits: u32) -> Option<Int8> {
+    let mut all = Int8::all().into_iter();
+    all.find(|units| units.wins(isa, bits))
+}
+
+/// Names the units that sums of integers of so many bits are made with.
+pub(super) fn units(isa: Isa, bits: u32) -> &'static str {
+    int8_units(isa, bits).map_or(F64_UNITS, Int8::name)
+}
+
 /// Exact sums in progress on the processor.
 pub(super) struct Accumulator {
     engine: CpuEngine,
@@ -40,15 +62,26 @@ pub(super) struct Accumulator {
     class_rows: Vec<u64>,
     found: Found,
     /// The rows within the width.
-    near: Packed,
+    near: Near,
     /// The rows beyond it, once there is one.
     far: Option<Packed>,
     /// Number of those.
     beyond: u64,
 }
 
+/// The rows within the width, by one way or the other.
+enum Near {
+    F64(Packed),
+    Int8(int8::Packed),
+}
+
 impl Accumulator {
     pub(super) fn new(engine: &CpuEngine, spec: &ExactSpec) -> Result<Self> {
+        Self::on(engine, spec, int8_units(engine.isa, spec.grid.bits()))
+    }
+
+    /// Starts on these int8 units, or else on f64 units.
+    fn on(engine: &CpuEngine, spec: &ExactSpec, units: Option<Int8>) -> Result<Self> {
         spec.check()?;
         let none = ExactSums::none(spec);
         Ok(Self {
@@ -57,7 +90,10 @@ impl Accumulator {
             rows: 0,
             class_rows: none.class_rows,
             found: Found::new(none.setters.len()),
-            near: Packed::new(engine, spec, Digits::of_grid(spec.grid.bits())),
+            near: match units {
+                Some(units) => Near::Int8(int8::Packed::new(units, spec)),
+                None => Near::F64(Packed::new(engine, spec, Digits::of_grid(spec.grid.bits()))),
+            },
             far: None,
             beyond: 0,
         })
@@ -113,7 +149,10 @@ impl Accumulator {
 
 impl ExactAccumulator for Accumulator {
     fn way(&self) -> &'static str {
-        "f64 units"
+        match &self.near {
+            Near::F64(_) => F64_UNITS,
+            Near::Int8(packed) => packed.way(),
+        }
     }
 
     fn push(&mut self, rows: Rows<'_>, targets: Targets<'_>) -> Result<()> {
@@ -127,7 +166,10 @@ impl ExactAccumulator for Accumulator {
         }
         let engine = self.engine.clone();
         engine.compute(|| {
-            let far = self.near.push(engine.isa, rows, targets, Some(&self.found));
+            let far = match &mut self.near {
+                Near::F64(packed) => packed.push(engine.isa, rows, targets, Some(&self.found)),
+                Near::Int8(packed) => packed.push(engine.isa, rows, targets, &self.found),
+            };
             match far.is_empty() {
                 true => Ok(()),
                 false => self.push_far(rows, targets, &far),
@@ -139,7 +181,10 @@ impl ExactAccumulator for Accumulator {
         let engine = self.engine.clone();
         let mut sums = ExactSums::none(&self.spec);
         engine.compute(|| {
-            self.near.finish(engine.isa, &mut sums)?;
+            match &mut self.near {
+                Near::F64(packed) => packed.finish(engine.isa, &mut sums)?,
+                Near::Int8(packed) => packed.finish(engine.isa, &mut sums)?,
+            }
             match &mut self.far {
                 None => Ok(()),
                 Some(far) => far.finish(engine.isa, &mut sums),
@@ -399,6 +444,7 @@ impl Block {
                         if rounding.round(&z, targets, start) {
                             flags[from].store(true, Relaxed);
                         }
+                        digits.split(&mut rounding.digits);
                         let split = rounding.digits.iter().take(digits.count);
                         for (d, digit) in split.enumerate() {
                             let parts = digit.as_chunks::<PANEL>().0.iter().enumerate();
@@ -442,7 +488,6 @@ impl Block {
 /// Rounds some columns to the grid, row by row. What is found is kept apart for each column of a panel, so that the loops
 /// are element by element.
 struct Rounding<'a> {
-    split: Digits,
     /// 2^b, which integers stay below.
     width: f64,
     found: Option<&'a Found>,
@@ -464,11 +509,10 @@ fn of_panel(values: &[f64], panel: usize) -> &[f64; PANEL] {
 
 impl<'a> Rounding<'a> {
     #[inline(always)]
-    fn new(split: Digits, found: Option<&'a Found>, spec: &ExactSpec) -> Self {
+    fn new(digits: Digits, found: Option<&'a Found>, spec: &ExactSpec) -> Self {
         let largest = found.map_or(1.0_f64.to_bits(), |found| found.largest.load(Relaxed));
         Self {
-            split,
-            width: (1_i64 << split.bits) as f64,
+            width: (1_i64 << digits.bits) as f64,
             found,
             setter: (spec.setters && found.is_some()).then(|| spec.grid.setter()),
             digits: [[0.0; COLUMNS]; DIGITS],
@@ -478,7 +522,8 @@ impl<'a> Rounding<'a> {
         }
     }
 
-    /// Rounds the values of columns from `first` on, and returns whether one is beyond the width.
+    /// Rounds the values of columns from `first` on, to integers in place of the first digit. Returns whether one is beyond
+    /// the width.
     #[inline(always)]
     fn round(&mut self, z: &[f64; COLUMNS], units: &Units, first: usize) -> bool {
         let (inverse, size) = (&units.inverse[first..], &units.size[first..]);
@@ -511,7 +556,6 @@ impl<'a> Rounding<'a> {
                 }
             }
         }
-        self.split.split(&mut self.digits);
         top.iter().any(|&top| top >= self.width.to_bits())
     }
 
@@ -592,6 +636,7 @@ impl Work for PackPiece<'_> {
             if rounding.round(&z, self.units, self.first) {
                 self.flags[from].store(true, Relaxed);
             }
+            self.digits.split(&mut rounding.digits);
             let chunks = self.panels.chunks_exact_mut(BLOCK * width);
             for ((a, b), plane) in self.digits.planes().zip(chunks) {
                 let panels = plane.chunks_exact_mut(BLOCK).enumerate();
@@ -823,8 +868,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::engine::SumsSpec;
     use crate::engine::exact::{BITS, Grid, Plain};
-    use crate::engine::{Engine, SumsSpec};
 
     /// A stream of numbers that depends on nothing but its seed.
     struct Draw(u64);
@@ -842,13 +887,17 @@ mod tests {
         fn integer(&mut self, bits: u32) -> f64 {
             let top = (1_i64 << bits) - 1;
             let half = 1_i64 << bits.div_ceil(2) >> 1;
-            let value = match self.next() % 8 {
+            // The digits of seven bits at their ends, all but the last one.
+            let ends = |digit: i64| (1..bits.div_ceil(7)).fold(0, |q, _| (q << 7) + digit);
+            let value = match self.next() % 10 {
                 0 | 1 => top,
                 2 => top - (self.next() % 3) as i64,
                 3 => half,
                 4 => half - 1,
                 5 => 3 * half,
                 6 => 0,
+                7 => ends(64),
+                8 => ends(63),
                 _ => (self.next() >> (64 - bits)) as i64,
             };
             if self.next().is_multiple_of(2) {
@@ -931,18 +980,27 @@ mod tests {
         sums.finish().unwrap()
     }
 
-    fn engines() -> Vec<CpuEngine> {
-        let mut engines: Vec<CpuEngine> = Isa::all()
-            .map(|isa| CpuEngine {
-                isa,
-                ..CpuEngine::new(Some(1)).unwrap()
-            })
-            .collect();
-        engines.push(CpuEngine::new(Some(3)).unwrap());
-        engines
+    /// Every way that this processor has, or has a stand-in of: f64 units on each instruction set, int8 units packed by the
+    /// best and the plainest one, and both on three threads.
+    fn ways(spec: &ExactSpec) -> Vec<Accumulator> {
+        let units = || Int8::all().into_iter().map(Some);
+        let one = |isa| CpuEngine {
+            isa,
+            ..CpuEngine::new(Some(1)).unwrap()
+        };
+        let mut ways: Vec<(CpuEngine, Option<Int8>)> =
+            Isa::all().map(|isa| (one(isa), None)).collect();
+        for isa in [Isa::detect(), Isa::Portable] {
+            ways.extend(units().map(|units| (one(isa), units)));
+        }
+        let three = CpuEngine::new(Some(3)).unwrap();
+        ways.extend(units().chain([None]).map(|units| (three.clone(), units)));
+        let start = |(engine, units)| Accumulator::on(&engine, spec, units).unwrap();
+        ways.into_iter().map(start).collect()
     }
 
-    /// Everything at once: each width, edges of panels, blocks and tasks, classes and values, rows beyond the width.
+    /// Everything at once: each width, edges of panels, blocks and tasks, classes and values, rows beyond the width, batches
+    /// of any size in another order.
     #[test]
     fn sums_are_those_of_plain_loops() {
         let shapes = [
@@ -951,6 +1009,9 @@ mod tests {
             (24, false, 3, false, BLOCK),
             (25, true, 25, false, BLOCK - 1),
             (2 * COLUMNS - 1, true, 1, true, 7),
+            (31, true, 3, true, int8::BLOCK + 1),
+            (31, true, 2, false, int8::BLOCK - 1),
+            (int8::STRIP, true, 2, true, 66),
         ];
         for bits in BITS {
             for (n, (features, bias, targets, classes, rows)) in shapes.into_iter().enumerate() {
@@ -962,14 +1023,15 @@ mod tests {
                     "{} rows beyond",
                     wanted.beyond
                 );
-                for engine in engines() {
-                    let mut sums = engine.exact(&spec).unwrap();
-                    // In two batches, the second one out of order.
-                    let cut = rows / 3;
-                    data.push(&spec, &mut *sums, cut..rows);
-                    data.push(&spec, &mut *sums, 0..cut);
-                    let (found, found_seen) = sums.finish().unwrap();
-                    let what = format!("{features} features, {bits} bits, {}", engine.isa.name());
+                let batches = [rows / 3 + 1, 7, rows, 1, 250].into_iter().cycle();
+                for (mut sums, batch) in ways(&spec).into_iter().zip(batches) {
+                    let way = sums.way();
+                    for start in (0..rows).step_by(batch).rev() {
+                        data.push(&spec, &mut sums, start..(start + batch).min(rows));
+                    }
+                    let isa = sums.engine.isa.name();
+                    let (found, found_seen) = Box::new(sums).finish().unwrap();
+                    let what = format!("{features} features, {bits} bits, {way}, {isa}");
                     assert!(found == wanted, "{what}");
                     assert_eq!(found_seen, seen, "{what}");
                 }
@@ -997,7 +1059,8 @@ mod tests {
                     y,
                     classes: vec![0; rows],
                 };
-                let mut sums = CpuEngine::ambient().exact(&spec).unwrap();
+                let engine = CpuEngine::ambient();
+                let mut sums = Box::new(Accumulator::on(&engine, &spec, None).unwrap());
                 data.push(&spec, &mut *sums, 0..rows);
                 let (found, _) = sums.finish().unwrap();
                 let (count, top) = (rows as i128, top as i128);
@@ -1010,6 +1073,35 @@ mod tests {
                     [count * top * y, count * top * y, count * y],
                     "{bits} bits"
                 );
+            }
+        }
+    }
+
+    /// Digits of −64 alone, whose sums of two are −128: 32 bits hold 131,071 of their squares.
+    #[test]
+    fn sums_of_32_bits_are_emptied_in_time() {
+        let rows = 2 * int8::LIMIT + int8::BLOCK + 3;
+        for (value, classes) in [(-64 * 129, true), (64 * 128 + 63, false)] {
+            let spec = spec(1, false, 1, classes, 20);
+            let units = |units: &[i32]| {
+                Matrix::from_fn(rows, units.len(), |_, j| {
+                    f64::from(value) * power_of_two(units[j])
+                })
+            };
+            let data = Data {
+                z: units(spec.grid.features()),
+                y: units(spec.grid.targets()),
+                classes: vec![0; rows],
+            };
+            for unit in Int8::all() {
+                let engine = CpuEngine::ambient();
+                let mut sums = Box::new(Accumulator::on(&engine, &spec, Some(unit)).unwrap());
+                data.push(&spec, &mut *sums, 0..rows);
+                let (found, _) = sums.finish().unwrap();
+                let (count, value) = (rows as i128, i128::from(value));
+                assert_eq!(found.gram, [count * value * value], "{}", unit.name());
+                let y = if classes { 1 } else { value };
+                assert_eq!(found.cross, [count * value * y], "{}", unit.name());
             }
         }
     }
@@ -1074,17 +1166,16 @@ mod tests {
             Rows::new(10, 6, brains.as_slice()),
             Rows::new(10, 6, doubles.as_slice()),
         ] {
-            let mut fast = CpuEngine::ambient().exact(&spec).unwrap();
-            let mut slow: Box<dyn ExactAccumulator> = Box::new(Plain::new(&spec).unwrap());
-            for sums in [&mut fast, &mut slow] {
+            let sum = |mut sums: Box<dyn ExactAccumulator>| {
                 sums.push(rows.pick(&[7, 1, 1, 9]), Targets::None).unwrap();
                 sums.push(rows, Targets::None).unwrap();
+                sums.finish().unwrap()
+            };
+            let wanted = sum(Box::new(Plain::new(&spec).unwrap()));
+            for fast in ways(&spec) {
+                let way = fast.way();
+                assert!(sum(Box::new(fast)) == wanted, "{:?}, {way}", rows.dtype());
             }
-            assert!(
-                fast.finish().unwrap() == slow.finish().unwrap(),
-                "{:?}",
-                rows.dtype()
-            );
         }
     }
 
@@ -1101,11 +1192,10 @@ mod tests {
                     z[(3, 29)] = bad;
                 }
                 z[(1, 0)] = 1e9;
-                let ways: [Box<dyn ExactAccumulator>; 2] = [
-                    CpuEngine::ambient().exact(&spec).unwrap(),
-                    Box::new(Plain::new(&spec).unwrap()),
-                ];
-                for mut way in ways {
+                let plain: Box<dyn ExactAccumulator> = Box::new(Plain::new(&spec).unwrap());
+                let fast = ways(&spec).into_iter();
+                let fast = fast.map(|way| -> Box<dyn ExactAccumulator> { Box::new(way) });
+                for mut way in fast.chain([plain]) {
                     let wanted = Targets::Values(y.as_rows());
                     let error = way.push(z.as_rows(), wanted).unwrap_err();
                     let (row, column) = match error {
