@@ -29,6 +29,16 @@ impl Digits {
         Self { bits, count, width }
     }
 
+    /// Returns the digits that int8 units take for a grid of this width: of seven bits, one of them for the sign.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn of_bytes(bits: u32) -> Self {
+        Self {
+            bits,
+            count: (bits + 1).div_ceil(7) as usize,
+            width: 7,
+        }
+    }
+
     /// Returns the digits of everything up to [`REACH`].
     pub(crate) fn beyond() -> Self {
         Self {
