@@ -29,6 +29,9 @@ use crate::gpu::{
 #[cfg(feature = "nn")]
 use crate::gpu::tensor::{Held, TensorMatrix};
 
+#[cfg(feature = "capi")]
+pub(crate) use exact::ExactOnDevice;
+
 /// A chunk of rows takes about this many bytes: long enough to hide a copy behind a computation.
 const CHUNK_BYTES: usize = 16 << 20;
 /// Row blocks in a chunk, at most.
