@@ -15,6 +15,11 @@ __device__ __forceinline__ void copy_async(void* to, const void* from, int bytes
                : "memory");
 }
 
+// 16 bytes to an address of shared memory; both addresses are multiples of 16.
+__device__ __forceinline__ void copy_chunk_async(uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 // Waits until at most `Pending` of the latest groups are under way.

@@ -25,10 +25,23 @@
 /* Columns of a block of the Cholesky factor, and of a diagonal block that the solve inverts. */
 #define FACTOR_BLOCK 64
 
-/* Threads of a block in every tiled kernel, in the f16/bf16 Gram, in the sums by class, in the factor's diagonal and
- * panel kernels, and in the kernels that go over elements. */
+/* Sides of a tile of the exact Gram on int8 tensor cores, rows of Z that a stage of it holds, and stages; a stage is
+ * (EXACT_ROWS + EXACT_COLS) * EXACT_DEPTH bytes of dynamic shared memory. */
+#define EXACT_ROWS 256
+#define EXACT_COLS 128
+#define EXACT_DEPTH 64
+#define EXACT_STAGES 3
+/* Rows after which its 32-bit sums are drained at the latest; half of what they hold. */
+#define EXACT_DRAIN 65536
+/* Rows and columns of Z that are cut into digits at a time. */
+#define SLICE_ROWS 128
+#define SLICE_COLS 32
+
+/* Threads of a block in every tiled kernel, in the f16/bf16 Gram, in the exact one, in the sums by class, in the factor's
+ * diagonal and panel kernels, and in the kernels that go over elements. */
 #define TILE_THREADS 128
 #define HALF_THREADS 256
+#define EXACT_THREADS 256
 #define CLASS_THREADS 256
 #define DIAGONAL_THREADS 256
 #define PANEL_THREADS 64

@@ -7,13 +7,16 @@
 //!
 //! G, factors and everything else that later calls need stay on the device; what a caller asked for comes to the host.
 
+mod exact;
+
 use std::sync::Arc;
 
 use half::{bf16, f16};
 #[cfg(feature = "nn")]
 use muso_models::burn::tensor::Tensor;
 
-use super::{Dtype, Engine, Matrix, Rows, Samples, Sums, SumsSpec, Targets};
+use super::exact::{ExactAccumulator, ExactSpec};
+use super::{CpuEngine, Dtype, Engine, Matrix, Rows, Samples, Sums, SumsSpec, Targets};
 use crate::error::{Error, Result};
 use crate::gpu::gram::{Labels, ROW_BLOCK};
 use crate::gpu::projection::Product;
@@ -25,6 +28,9 @@ use crate::gpu::{
 
 #[cfg(feature = "nn")]
 use crate::gpu::tensor::{Held, TensorMatrix};
+
+#[cfg(feature = "capi")]
+pub(crate) use exact::ExactOnDevice;
 
 /// A chunk of rows takes about this many bytes: long enough to hide a copy behind a computation.
 const CHUNK_BYTES: usize = 16 << 20;
@@ -148,6 +154,7 @@ macro_rules! with_stored {
         }
     };
 }
+use with_stored;
 
 impl Stored {
     /// Room for `rows` rows of `cols` values.
@@ -670,6 +677,14 @@ impl Engine for CudaEngine {
             gram: self.inner.fetch(&sums.gram)?,
             cross: self.inner.fetch(&sums.cross)?,
         })
+    }
+
+    fn exact(&self, spec: &ExactSpec) -> Result<Box<dyn ExactAccumulator>> {
+        match spec.sums.features {
+            // Nothing to compute on.
+            0 => CpuEngine::ambient().exact(spec),
+            _ => Ok(Box::new(exact::Accumulator::new(self, spec)?)),
+        }
     }
 
     fn roundings(&self, rows: u64) -> f64 {

@@ -37,6 +37,8 @@ pub use any::{AnyAccumulator, AnyEngine, AnyFactor};
 pub use cpu::{Blocks, CpuEngine, Isa, Peak, Probe};
 #[cfg(feature = "cuda")]
 pub use cuda::CudaEngine;
+#[cfg(feature = "capi")]
+pub(crate) use cuda::ExactOnDevice;
 #[cfg(feature = "nn")]
 pub use tensor::{head_matrix, to_tensor, with_rows};
 

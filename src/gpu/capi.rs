@@ -8,12 +8,14 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys::{self, CUstream};
 
 use super::interop::{self, RawMatrix};
 use super::{Context, Driver, Staging, Stream};
+use crate::engine::exact::{ExactSpec, Grid};
+use crate::engine::{ExactOnDevice, SumsSpec, Targets};
 use crate::error::{Error, Result};
 use crate::matrix::Dtype;
 
@@ -49,6 +51,30 @@ pub struct MusoContext {
 #[derive(Debug)]
 pub struct MusoCholesky {
     factor: interop::Factor,
+}
+
+/// `muso_exact` of muso.h: exact sums in progress.
+pub struct MusoExact {
+    sums: ExactOnDevice,
+    stream: Stream,
+}
+
+/// `muso_wide` of muso.h: an integer of 128 bits.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct MusoWide {
+    low: u64,
+    high: i64,
+}
+
+/// `muso_exact_counts` of muso.h: what is known of the rows beside their sums.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct MusoExactCounts {
+    rows: u64,
+    beyond: u64,
+    moved: u64,
+    largest_move: f64,
 }
 
 thread_local! {
@@ -346,4 +372,158 @@ pub unsafe extern "C" fn muso_project(
     };
     // SAFETY: the caller's promise.
     unsafe { with_stream(context, stream, body) }
+}
+
+/// `muso_exact_create` of muso.h: starts exact sums.
+///
+/// # Safety
+/// The contract of `include/muso.h`; `exponents` is null or points to `features` integers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn muso_exact_create(
+    context: *mut MusoContext,
+    stream: CUstream,
+    bits: c_int,
+    exponents: *const i32,
+    features: i64,
+    bias: c_int,
+    classes: i64,
+    out: *mut *mut MusoExact,
+) -> c_int {
+    let body = |context: &MusoContext, stream: &Stream| {
+        if out.is_null() {
+            return Err(missing("exact"));
+        }
+        if exponents.is_null() {
+            return Err(missing("exponents"));
+        }
+        let count = |name: &'static str, value: i64| {
+            usize::try_from(value).map_err(|_| Error::Parameter {
+                name,
+                value: value.to_string(),
+                expected: "0 or more".into(),
+            })
+        };
+        let (features, targets) = (count("features", features)?, count("classes", classes)?);
+        // SAFETY: not null, and the header asks for `features` integers.
+        let exponents = unsafe { std::slice::from_raw_parts(exponents, features) }.to_vec();
+        let bits = u32::try_from(bits).unwrap_or_default();
+        let spec = ExactSpec {
+            sums: SumsSpec {
+                features,
+                bias: bias != 0,
+                targets,
+            },
+            classes: true,
+            grid: Arc::new(Grid::new(bits, exponents, Vec::new())?),
+            setters: false,
+        };
+        let sums = ExactOnDevice::new(stream, &context.staging, &spec)?;
+        let stream = stream.clone();
+        // SAFETY: not null, and the header asks for a pointer to a pointer.
+        unsafe { *out = Box::into_raw(Box::new(MusoExact { sums, stream })) };
+        Ok(())
+    };
+    // SAFETY: the caller's promise.
+    unsafe { with_stream(context, stream, body) }
+}
+
+/// Runs a body with a context and exact sums of the caller's.
+///
+/// # Safety
+/// `context` is null or from `muso_context_create` and not yet destroyed; `exact` is null or from `muso_exact_create` with
+/// it, not yet destroyed, and no other call uses it meanwhile.
+unsafe fn with_exact(
+    context: *const MusoContext,
+    exact: *mut MusoExact,
+    body: impl FnOnce(&MusoContext, &mut MusoExact) -> Result<()>,
+) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let context = unsafe { context.as_ref() }.ok_or_else(|| missing("context"))?;
+        // SAFETY: the caller's promise.
+        let exact = unsafe { exact.as_mut() }.ok_or_else(|| missing("exact"))?;
+        let _current = Current::keep();
+        body(context, exact)
+    })
+}
+
+/// `muso_exact_update` of muso.h: adds rows.
+///
+/// # Safety
+/// The contract of `include/muso.h`; `classes` is null or points to an integer for each row, on the host.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn muso_exact_update(
+    context: *mut MusoContext,
+    exact: *mut MusoExact,
+    rows: MusoMatrix,
+    classes: *const i64,
+) -> c_int {
+    let body = |context: &MusoContext, exact: &mut MusoExact| {
+        let rows = rows.raw("rows")?;
+        let targets = match classes.is_null() {
+            true => Targets::None,
+            // SAFETY: not null, and the header asks for one a row.
+            false => Targets::Classes(unsafe { std::slice::from_raw_parts(classes, rows.rows) }),
+        };
+        let MusoExact { sums, stream } = exact;
+        sums.push(rows.rows, targets, |sums, targets| {
+            // SAFETY: the caller's promise is that of `interop`.
+            unsafe { interop::exact_update(stream, &context.staging, sums, rows, targets) }
+        })
+    };
+    // SAFETY: the caller's promise.
+    unsafe { with_exact(context, exact, body) }
+}
+
+/// `muso_exact_download` of muso.h: brings the sums to the host.
+///
+/// # Safety
+/// The contract of `include/muso.h`; the three are null or point to as much as the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn muso_exact_download(
+    context: *mut MusoContext,
+    exact: *mut MusoExact,
+    gram: *mut MusoWide,
+    cross: *mut MusoWide,
+    counts: *mut MusoExactCounts,
+) -> c_int {
+    let body = |context: &MusoContext, exact: &mut MusoExact| {
+        let (sums, seen) = exact.sums.fetch(&exact.stream, &context.staging)?;
+        for (to, values) in [(gram, &sums.gram), (cross, &sums.cross)] {
+            for (n, &value) in values.iter().enumerate().filter(|_| !to.is_null()) {
+                let (low, high) = (value as u64, (value >> 64) as i64);
+                // SAFETY: not null, and the header asks for as many as there are sums.
+                unsafe { to.add(n).write(MusoWide { low, high }) };
+            }
+        }
+        if !counts.is_null() {
+            let found = MusoExactCounts {
+                rows: sums.rows,
+                beyond: sums.beyond,
+                moved: sums.moved,
+                largest_move: seen.largest_move,
+            };
+            // SAFETY: not null, and the header asks for a struct.
+            unsafe { counts.write(found) };
+        }
+        Ok(())
+    };
+    // SAFETY: the caller's promise.
+    unsafe { with_exact(context, exact, body) }
+}
+
+/// `muso_exact_destroy` of muso.h: frees exact sums.
+///
+/// # Safety
+/// `exact` is null or from `muso_exact_create`, is destroyed once and before its context, and no call uses it any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn muso_exact_destroy(exact: *mut MusoExact) {
+    if !exact.is_null() {
+        call(|| {
+            let _current = Current::keep();
+            // SAFETY: made by `Box::into_raw` in `muso_exact_create`; the rest is the caller's promise.
+            drop(unsafe { Box::from_raw(exact) });
+            Ok(())
+        });
+    }
 }

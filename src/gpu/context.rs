@@ -202,6 +202,11 @@ impl Context {
         Technique::best(self.properties().capability)
     }
 
+    /// Returns the kernels that are fastest on it for exact sums.
+    pub fn exact_technique(&self) -> Technique {
+        Technique::best_exact(self.properties().capability)
+    }
+
     /// Returns the device in a few words; a virtual one has it in its name.
     pub fn describe(&self) -> String {
         let Properties {

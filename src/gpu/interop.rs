@@ -11,7 +11,7 @@
 //!   until the factor is dropped. Nothing here frees what it was given.
 //! - **Ordering.** Work is queued on the stream that is passed and runs after what was queued there before. Who writes an
 //!   operand on another stream orders the two by an event. No function waits, except [`factor`], which must see whether
-//!   the pivots were positive.
+//!   the pivots were positive, and [`exact_update`], which must see whether the grid held every value.
 //! - **Context.** Pointers and streams are of the device's primary context, the one of the CUDA runtime, PyTorch and
 //!   burn.
 //!
@@ -26,9 +26,9 @@ use super::projection::{self, Product};
 use super::staging::Staging;
 use super::stream::Stream;
 use super::trisolve::{self, INVERSE_COLS, Triangle, inverse_rows};
-use super::{cholesky, gram};
+use super::{cholesky, exact, gram};
 use crate::error::{Error, Result};
-use crate::matrix::Dtype;
+use crate::matrix::{Dtype, Matrix, Rows};
 
 /// A matrix in someone's device memory; see the module's contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,4 +161,37 @@ pub unsafe fn solve(stream: &Stream, factor: &Factor, rhs: RawMatrix) -> Result<
     let technique = stream.context().technique();
     let triangle = Triangle::new(factor.lower.f64("factor")?, factor.inverses.view())?;
     triangle.solve(stream, technique, rhs.f64_mut("right-hand sides")?)
+}
+
+/// Rows between two that are brought to the host, up to which the whole stretch is brought at once.
+const GAP: usize = 16;
+
+/// Adds rows to exact sums on the stream that those were made on, and waits until it is known which of them the width of
+/// the integers does not hold: those are left out, and returned by their numbers with their values.
+///
+/// # Safety
+/// The module's contract, for `rows`.
+pub unsafe fn exact_update(
+    stream: &Stream,
+    staging: &Staging,
+    sums: &mut exact::Accumulator,
+    rows: RawMatrix,
+    targets: exact::Targets<'_>,
+) -> Result<(Vec<usize>, Matrix)> {
+    with_rows!(rows, z => {
+        let numbers = sums.push(stream, staging, z, targets)?.fetch(stream, staging)?;
+        let mut values = Matrix::zeros(numbers.len(), z.cols());
+        let mut to = 0;
+        for stretch in numbers.chunk_by(|a, b| b - a <= GAP) {
+            let (first, last) = (stretch[0], stretch[stretch.len() - 1]);
+            let block = z.block((first, 0), (last + 1 - first, z.cols()));
+            staging.download(stream, block, |i, row| {
+                if stretch.binary_search(&(first + i)).is_ok() {
+                    Rows::new(1, row.len(), row).widen_row(0, values.row_mut(to));
+                    to += 1;
+                }
+            })?;
+        }
+        Ok((numbers, values))
+    })
 }

@@ -34,7 +34,7 @@ pub trait Feature: Value {
 macro_rules! values {
     ($($kind:ty: $name:literal),*) => { $(impl Value for $kind { const NAME: &'static str = $name; })* };
 }
-values!(f16: "f16", bf16: "bf16", f32: "f32", f64: "f64", i64: "i64", u32: "u32", u64: "u64");
+values!(f16: "f16", bf16: "bf16", f32: "f32", f64: "f64", i8: "s8", i64: "i64", u32: "u32", u64: "u64");
 
 macro_rules! features {
     ($($kind:ty: $dtype:ident),*) => { $(impl Feature for $kind { const DTYPE: Dtype = Dtype::$dtype; })* };

@@ -3,7 +3,7 @@
 //! From the bottom up: [`Driver`] (found and loaded, or why not), [`Context`] (a device, its kernels and its pool of
 //! memory), [`Stream`] and [`Event`] (what runs in which order), [`DeviceMatrix`] and its views (what kernels are handed),
 //! [`Staging`] (pinned memory on the way there and back). Above them one module for each file of `kernels/`, under the
-//! same name: [`gram`], [`cholesky`], [`trisolve`], [`projection`], [`rff`]. Each of their functions checks shapes,
+//! same name: [`gram`], [`exact`], [`cholesky`], [`trisolve`], [`projection`], [`rff`]. Each of their functions checks shapes,
 //! allocates what it needs, puts the arguments in order and launches; one function in the crate does the last.
 //!
 //! Stages do not use this module: they use an engine. Integrators who hold device pointers and streams of their own do:
@@ -32,6 +32,7 @@ mod class_rows;
 pub mod compiler;
 mod context;
 mod driver;
+pub mod exact;
 pub mod gram;
 pub mod interop;
 mod matrix;

@@ -30,8 +30,8 @@ pub enum Technique {
     Fma,
     /// Tiles and f64 tensor cores; compute capability 8.0 and up.
     Dmma,
-    /// f16 and bf16 tensor cores with f32 sums of 512 rows at a time: for the Gram matrix of those who asked for speed
-    /// over digits. Compute capability 8.0 and up.
+    /// f16 and bf16 tensor cores with f32 sums of 512 rows at a time, for the Gram matrix of those who asked for speed
+    /// over digits; and int8 tensor cores with integer sums, for exact ones. Compute capability 8.0 and up.
     Mma,
 }
 
@@ -53,7 +53,18 @@ impl Technique {
             _ => Self::Fma,
         }
     }
+
+    /// The fastest one with sums of integers.
+    pub(super) fn best_exact((major, _): (i32, i32)) -> Self {
+        match major {
+            8.. => Self::Mma,
+            _ => Self::Plain,
+        }
+    }
 }
+
+/// Shared memory that a thread block has without asking for more.
+const ASSURED_SHARED: usize = 48 << 10;
 
 /// A kernel argument. All of ours are eight bytes: a pointer, an `int64_t` or a `double`.
 #[derive(Clone, Copy, Debug)]
@@ -90,11 +101,25 @@ impl From<f64> for Arg {
 pub(super) struct Geometry {
     grid: [usize; 3],
     block: [usize; 2],
+    shared: usize,
 }
 
 impl Geometry {
     pub(super) fn new(grid: [usize; 3], block: [usize; 2]) -> Self {
-        Self { grid, block }
+        let shared = 0;
+        Self {
+            grid,
+            block,
+            shared,
+        }
+    }
+
+    /// The same with so many bytes of dynamic shared memory for each thread block.
+    pub(super) fn with_shared(self, bytes: usize) -> Self {
+        Self {
+            shared: bytes,
+            ..self
+        }
     }
 }
 
@@ -184,6 +209,15 @@ pub(super) unsafe fn launch(
         Err(why) => return Err(launched.failed(why)),
     };
     let size = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    if geometry.shared > ASSURED_SHARED {
+        let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        let bytes = i32::try_from(geometry.shared).unwrap_or(i32::MAX);
+        // SAFETY: the function belongs to the bound context.
+        let code = unsafe { sys::cuFuncSetAttribute(function, attribute, bytes) };
+        if code != sys::CUresult::CUDA_SUCCESS {
+            return Err(launched.failed(describe(code)));
+        }
+    }
     let ([gx, gy, gz], [bx, by]) = (geometry.grid.map(size), geometry.block.map(size));
     let mut parameters: Vec<*mut std::ffi::c_void> = args
         .iter()
@@ -200,7 +234,7 @@ pub(super) unsafe fn launch(
             bx,
             by,
             1,
-            0,
+            size(geometry.shared),
             stream.raw(),
             parameters.as_mut_ptr(),
             std::ptr::null_mut(),

@@ -1,6 +1,7 @@
 //! Occupancy of the kernels: registers and shared memory as the assembler said when they were built, and how many
 //! threads fit at once because of it. Needs no device.
 
+use super::exact;
 use super::module::table::{MODULES, Module, RESOURCES};
 
 /// A kernel on one architecture.
@@ -86,14 +87,15 @@ pub fn kernels(arch: u32) -> Vec<KernelInfo> {
         .filter(|resources| resources.arch == arch)
         .map(|resources| {
             let threads = threads(resources.kernel);
+            let shared = resources.shared + exact::dynamic_shared(resources.kernel);
             KernelInfo {
                 name: resources.kernel,
                 arch,
                 threads,
                 registers: resources.registers,
-                shared: resources.shared,
+                shared,
                 spills: resources.spills,
-                occupancy: occupancy(arch, threads, resources.registers, resources.shared),
+                occupancy: occupancy(arch, threads, resources.registers, shared),
             }
         })
         .collect()

@@ -87,7 +87,8 @@ fn stages_import_only_earlier_stages() {
         }
     }
     assert!(checked > 20, "only {checked} imports were seen");
-    // The engine stands on the device code, that on the matrix types, and no stage is known to any of them.
+    // The engine stands on the device code, that on the matrix types, and no stage is known to any of them. The C interface
+    // alone stands above the engine, which sums what a device leaves to the processor.
     for (room, known) in [
         ("engine", &["engine", "error", "gpu", "matrix"][..]),
         ("gpu", &["error", "gpu", "matrix"]),
@@ -95,7 +96,9 @@ fn stages_import_only_earlier_stages() {
         let files = sources(&root.join(room));
         for file in files {
             for name in imported(&std::fs::read_to_string(&file).unwrap()) {
-                assert!(known.contains(&name.as_str()), "{}: {name}", file.display());
+                let above = file.ends_with("gpu/capi.rs") && name == "engine";
+                let may = above || known.contains(&name.as_str());
+                assert!(may, "{}: {name}", file.display());
             }
         }
     }

@@ -72,6 +72,42 @@ fn sums_of_the_gpu_merge_with_those_of_the_processor() {
     }
 }
 
+/// Exact sums, and the heads solved from them, have the same bytes on either device, and so have shards of both.
+#[test]
+fn exact_sums_and_heads_are_those_of_the_processor() {
+    let case = Case::small();
+    let bytes = |run: Run, device: &str, out: &str| {
+        let run = run.set("--exact", 20).set("--grid", 2).set("--out", out);
+        let output = on_virtual(&run.set("--device", device), &[]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.is_empty(), "{said}");
+        std::fs::read(case.path(out)).unwrap()
+    };
+    let gram = |rows: &str| {
+        Run::new(&case, &format!("gram {FEATURES}"))
+            .set("--head", HEAD)
+            .set("--forget", IDS)
+            .set("--rows", rows)
+    };
+    let one = bytes(gram("0.."), "cpu", "one");
+    assert!(bytes(gram("0.."), "cuda", "other") == one, "sums");
+    bytes(gram("..5"), "cuda", "a");
+    bytes(gram("5.."), "cpu", "b");
+    let merge = |from: &str, out: &str| {
+        Run::new(&case, &format!("merge {from}"))
+            .set("--out", out)
+            .succeeds();
+        std::fs::read(case.path(out)).unwrap()
+    };
+    let both = merge("a b", "both");
+    bytes(gram("..5"), "cpu", "a");
+    bytes(gram("5.."), "cuda", "b");
+    assert!(merge("b a", "other") == both, "shards");
+    let head = || case.ridge().without("--labels-out").without("--from");
+    let on_cpu = bytes(head(), "cpu", OUT);
+    assert!(bytes(head(), "cuda", OUT) == on_cpu, "heads");
+}
+
 #[test]
 fn a_missing_or_unfit_device_is_one_line() {
     let case = Case::small();

@@ -12,6 +12,8 @@ mod compiler;
 mod device;
 #[cfg(feature = "cuda")]
 mod engine;
+#[cfg(feature = "cuda")]
+mod exact;
 #[cfg(all(feature = "cuda", feature = "nn"))]
 mod lanes;
 #[cfg(all(feature = "cuda", feature = "nn"))]

@@ -1,4 +1,5 @@
-/* Fits a ridge model with muso's C interface on memory that this program owns, and checks it on the host. */
+/* Fits a ridge model with muso's C interface on memory that this program owns, and checks it on the host; then exact sums
+ * of the same rows. */
 #include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
@@ -53,6 +54,59 @@ static uint64_t upload(const void *values, size_t bytes) {
 static muso_matrix matrix(uint64_t pointer, int64_t rows, int64_t cols, int64_t pitch, int32_t dtype) {
     muso_matrix made = {pointer, rows, cols, pitch, dtype};
     return made;
+}
+
+/* Exact sums of the rows, whose values are below 2: in units of 2^-20, rounded by the processor. */
+static void exact_sums(muso_context *context, void *stream, muso_matrix rows, float z[ROWS][PITCH]) {
+    enum { BITS = 20, ORDER = FEATURES + 1 };
+    int32_t units[FEATURES];
+    int64_t classes[ROWS];
+    for (int j = 0; j < FEATURES; j++) units[j] = j == 5 ? -21 : -19; /* half of column 5 is beyond the width */
+    for (int i = 0; i < ROWS; i++) classes[i] = i % CLASSES;
+    muso_exact *exact = NULL;
+    CHECK(muso_exact_create(context, stream, 21, units, FEATURES, 1, CLASSES, &exact) == MUSO_BAD_ARGUMENT);
+    CHECK(strstr(muso_last_error(), "13, 20, 22"));
+    CHECK(muso_exact_create(context, stream, BITS, units, FEATURES, 1, CLASSES, &exact) == MUSO_OK);
+    muso_matrix first = rows, rest = rows;
+    first.rows = 13;
+    rest.rows = ROWS - 13;
+    rest.pointer += 13 * PITCH * sizeof(float);
+    CHECK(muso_exact_update(context, exact, first, NULL) == MUSO_BAD_ARGUMENT);
+    CHECK(muso_exact_update(context, exact, rest, classes + 13) == MUSO_OK);
+    muso_wide gram[ORDER * (ORDER + 1) / 2], cross[ORDER][CLASSES];
+    muso_exact_counts counts;
+    CHECK(muso_exact_download(context, exact, NULL, NULL, &counts) == MUSO_OK && counts.rows == ROWS - 13);
+    CHECK(muso_exact_update(context, exact, first, classes) == MUSO_OK);
+    CHECK(muso_exact_download(context, exact, gram, &cross[0][0], &counts) == MUSO_OK);
+
+    int64_t q[ROWS][ORDER];
+    uint64_t beyond = 0, moved = 0;
+    for (int i = 0; i < ROWS; i++) {
+        int far = 0;
+        for (int j = 0; j < FEATURES; j++) {
+            double scaled = ldexp(z[i][j], -units[j]);
+            q[i][j] = (int64_t)nearbyint(scaled);
+            far |= q[i][j] >= 1 << BITS || -q[i][j] >= 1 << BITS;
+            moved += (double)q[i][j] != scaled;
+        }
+        q[i][FEATURES] = 1;
+        beyond += far;
+    }
+    CHECK(counts.rows == ROWS && counts.beyond == beyond && counts.moved == moved && beyond > 0 && beyond < ROWS);
+    CHECK(counts.largest_move > 0.0 && counts.largest_move <= 1.0);
+    for (int a = 0, n = 0; a < ORDER; a++) {
+        for (int b = 0; b <= a; b++, n++) {
+            int64_t wanted = 0; /* at most 40 * 2^42 */
+            for (int i = 0; i < ROWS; i++) wanted += q[i][a] * q[i][b];
+            CHECK((int64_t)gram[n].low == wanted && gram[n].high == (wanted < 0 ? -1 : 0));
+        }
+        for (int c = 0; c < CLASSES; c++) {
+            int64_t wanted = 0;
+            for (int i = c; i < ROWS; i += CLASSES) wanted += q[i][a];
+            CHECK((int64_t)cross[a][c].low == wanted && cross[a][c].high == (wanted < 0 ? -1 : 0));
+        }
+    }
+    muso_exact_destroy(exact);
 }
 
 int main(void) {
@@ -136,6 +190,7 @@ int main(void) {
         }
     }
 
+    exact_sums(context, stream, all, z);
     muso_factor_destroy(factor);
     CHECK(muso_stream_forget(context, stream) == MUSO_OK);
     muso_context_destroy(context);

@@ -14,10 +14,20 @@ use vgpu::program::{Kernel, Program};
 use vgpu::ptx;
 
 use crate::reference::Table;
+use crate::tiles::EXACT;
 use crate::toolkit::{FLAGS, Toolkit};
 
 /// The modules, by stem.
-pub(crate) const MODULES: [&str; 5] = ["cholesky", "gram", "projection", "rff", "trisolve"];
+pub(crate) const MODULES: [&str; 6] =
+    ["cholesky", "exact", "gram", "projection", "rff", "trisolve"];
+
+/// Dynamic shared memory of a kernel.
+pub(crate) fn dynamic_shared(kernel: &str) -> usize {
+    match kernel.ends_with("_s8_mma") {
+        true => (EXACT.rows + EXACT.cols) * EXACT.depth * EXACT.stages,
+        false => 0,
+    }
+}
 
 /// kernels/ of the repository.
 pub(crate) fn kernels() -> PathBuf {
@@ -106,6 +116,13 @@ macro_rules! args {
 
 /// Device memory.
 pub(crate) struct Buffer(u64);
+
+impl Buffer {
+    /// From so many bytes on.
+    pub(crate) fn at(&self, bytes: usize) -> Self {
+        Self(self.0 + bytes as u64)
+    }
+}
 
 /// How the elements of a matrix are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,6 +248,22 @@ impl Gpu {
         out
     }
 
+    /// Integers of 64 bits, whatever they stand for.
+    pub(crate) fn words(&self, buffer: &Buffer, count: usize) -> Vec<u64> {
+        let bytes = self.bytes(buffer, 8 * count);
+        bytes
+            .as_chunks()
+            .0
+            .iter()
+            .map(|&b| u64::from_le_bytes(b))
+            .collect()
+    }
+
+    pub(crate) fn upload_words(&self, words: &[u64]) -> Buffer {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        self.upload_bytes(&bytes)
+    }
+
     /// `rows` × `cols` f64 with this pitch; what lies between rows is not looked at.
     pub(crate) fn download(
         &self,
@@ -276,7 +309,7 @@ impl Gpu {
                 kernel,
                 grid: grid.map(|n| n as u32),
                 block: [block[0] as u32, block[1] as u32, 1],
-                dynamic_shared: 0,
+                dynamic_shared: dynamic_shared(name) as u32,
                 params: &params,
                 cooperative: false,
             },

@@ -1,4 +1,4 @@
-//! The project's CUDA kernels on the virtual GPU: every kernel, plain and fast, against sums in twice the precision.
+//! The project's CUDA kernels on the virtual GPU: every kernel, plain and fast, against sums in twice the precision, or in integers.
 //!
 //! The `.cu` files are compiled here with the nvcc that the crate's build script would use; without one every test that
 //! needs it is reported as ignored. Every launch must leave no finding, every bound is the textbook's (a chain of n
@@ -6,6 +6,7 @@
 //! out of bounds.
 
 mod device;
+mod exact;
 mod factor;
 mod gram;
 mod products;
@@ -25,6 +26,7 @@ type Test = (&'static str, fn());
 
 /// Modules, and whether their tests compile kernels.
 const MODULES: &[(&str, bool, &[Test])] = &[
+    ("exact", true, exact::TESTS),
     ("factor", true, factor::TESTS),
     ("gram", true, gram::TESTS),
     ("products", true, products::TESTS),

@@ -8,10 +8,14 @@ use std::sync::{Arc, Mutex};
 use vgpu::counters::Counters;
 use vgpu::device::{Description, model};
 
-use crate::device::{Arg, Buffer, Dtype, Gpu, MODULES, NULL, even, kernels, ptx, toolkit};
+use crate::device::{
+    Arg, Buffer, Dtype, Gpu, MODULES, NULL, dynamic_shared, even, kernels, ptx, toolkit,
+};
 use crate::gram::Sets;
 use crate::reference::Table;
-use crate::tiles::{CLASS_COLS, CLASS_SETS, PLAIN, ROW_BLOCK, TALL, TILE, TILE_HALF, TILE_NARROW};
+use crate::tiles::{
+    CLASS_COLS, CLASS_SETS, EXACT, PLAIN, ROW_BLOCK, SLICE, TALL, TILE, TILE_HALF, TILE_NARROW,
+};
 use crate::toolkit::{PTX_ARCHS, Resources, parse_report, ptx_arch_for};
 use crate::{Test, args};
 
@@ -37,6 +41,10 @@ pub(crate) const TESTS: &[Test] = &[
     (
         "sums_by_class_read_the_rows_once",
         sums_by_class_read_the_rows_once,
+    ),
+    (
+        "exact_gram_is_bound_by_the_tensor_cores",
+        exact_gram_is_bound_by_the_tensor_cores,
     ),
 ];
 
@@ -225,11 +233,14 @@ fn modelled(
     counters: &Counters,
 ) -> model::Time {
     let (major, minor) = device.compute_capability;
-    let report = assembled("gram", (10 * major + minor) as u32);
+    let module = MODULES.into_iter().find(|module| name.starts_with(module));
+    let module = module.unwrap_or_else(|| panic!("no module of {name}"));
+    let report = assembled(module, (10 * major + minor) as u32);
     let kernel = report.iter().find(|kernel| kernel.kernel == name);
     let kernel = kernel.unwrap_or_else(|| panic!("no report of {name}"));
     let threads = threads as u32;
-    let occupancy = device.occupancy(threads, kernel.registers, kernel.shared);
+    let shared = kernel.shared + dynamic_shared(name) as u32;
+    let occupancy = device.occupancy(threads, kernel.registers, shared);
     model::time(device, counters, blocks as u64, threads, &occupancy)
 }
 
@@ -442,5 +453,86 @@ fn sums_by_class_read_the_rows_once() {
             assert!(chosen <= 1.1 * other, "{}: {classes} classes", device.key);
             assert!(1.5 * chosen <= dense, "{}: {classes} classes", device.key);
         }
+    }
+}
+
+/// The exact Gram of 512 features at 22 and 27 bits: ten planes, each as long to multiply as any other.
+fn exact_gram_is_bound_by_the_tensor_cores() {
+    const ROWS: usize = 16_384;
+    const SLICED: usize = 2048;
+    const DIGITS: usize = 4;
+    const PLANES: usize = DIGITS * (DIGITS + 1) / 2;
+    let gpu = Gpu::new(&["exact"]);
+    let times = |counters: Counters, count: usize| {
+        let mut sum = Counters::default();
+        (0..count).for_each(|_| sum += counters);
+        sum
+    };
+
+    let z = gpu.upload(
+        &Table::random(SLICED, FEATURES, Dtype::F32, 1),
+        Dtype::F32,
+        FEATURES,
+    );
+    let exponents = gpu.upload_ids(&[-20; FEATURES]);
+    let planes = gpu.empty(PLANES * FEATURES * SLICED);
+    let flags = gpu.upload_bytes(&[0; 4 * SLICED]);
+    let found = gpu.upload_words(&[0, 0]);
+    let down = SLICED.div_ceil(SLICE.0).div_ceil(4);
+    let grid = [FEATURES.div_ceil(SLICE.1), down, 1];
+    let args = args![
+        &z, FEATURES, SLICED, FEATURES, false, &exponents, 22_usize, DIGITS, true, 20_usize,
+        &planes, SLICED, 0_usize, &flags, &found, NULL
+    ];
+    let slice = gpu.launch("exact_slice_f32", grid, [256, 1], args);
+    let ratio = |found: u64, least: usize| found as f64 / least as f64;
+    let load = ratio(slice.load_sectors, SLICED * FEATURES * 4 / 32);
+    let store = ratio(slice.store_sectors, SLICED * FEATURES * PLANES / 32);
+    println!("virtual: exact_slice_f32: loads {load:.3}, stores {store:.3} of the least");
+    assert!(load < 1.05 && store < 1.05, "{load:.3}, {store:.3}");
+    // A value takes integer arithmetic only.
+    let values = (SLICED * FEATURES / 32) as u64;
+    assert!(slice.f64 + slice.conversions_f64 < values / 4, "{slice:?}");
+    let slices = (grid[0] * grid[1] * ROWS / SLICED, 256);
+    let slice = times(slice, ROWS / SLICED);
+
+    let plane: Vec<u8> = (0..FEATURES * ROWS).map(|n| (n % 251) as u8).collect();
+    let plane = gpu.upload_bytes(&plane);
+    let weights = gpu.upload_words(&[1, 0]);
+    let entries = FEATURES * (FEATURES + 1) / 2;
+    let sums = gpu.upload_words(&vec![0; 2 * entries]);
+    let args = args![&plane, ROWS, ROWS, FEATURES, &weights, &sums];
+    // Two tile rows of two and four tiles.
+    let tiles = 6;
+    for device in Description::all() {
+        let (stages, processors) = (ROWS / EXACT.depth, device.multiprocessors as usize);
+        let cost = |splits: &usize| {
+            (tiles * PLANES * splits).div_ceil(processors) * (stages.div_ceil(*splits) + 16)
+        };
+        let splits = (1..=stages / 16).min_by_key(cost).expect("one at least");
+        let product = gpu.launch("exact_syrk_s8_mma", [tiles, 1, splits], [256, 1], args);
+        assert_eq!(product.bank_conflicts, 0);
+        let product = times(product, PLANES);
+        let blocks = tiles * PLANES * splits;
+        let product = modelled(device, "exact_syrk_s8_mma", (blocks, 256), &product);
+        let slice = modelled(device, "exact_slice_f32", slices, &slice);
+        let rate = |us: f64| (FEATURES * (FEATURES + 1) * ROWS) as f64 / us * 1e-6;
+        println!(
+            "virtual {}: exact Gram of {ROWS}x{FEATURES} at {PLANES} planes: modelled {:.0} us by {splits} thread blocks a \
+             tile, bound by {:?}, and {:.0} us to slice, bound by {:?}: worth {:.1} TFLOP/s in f64, {:.1} without slicing",
+            device.name,
+            product.microseconds,
+            product.bound,
+            slice.microseconds,
+            slice.bound,
+            rate(product.microseconds + slice.microseconds),
+            rate(product.microseconds)
+        );
+        assert_eq!(
+            product.bound,
+            model::Bound::Tensor,
+            "{}: {product:?}",
+            device.key
+        );
     }
 }

@@ -18,6 +18,24 @@ pub(crate) const CLASS_COLS: usize = 32;
 pub(crate) const FACTOR_BLOCK: usize = 64;
 pub(crate) const PLAIN: usize = 16;
 
+/// The exact Gram: its tile, the rows and number of its stages, and the rows after which it drains.
+pub(crate) struct Exact {
+    pub(crate) rows: usize,
+    pub(crate) cols: usize,
+    pub(crate) depth: usize,
+    pub(crate) stages: usize,
+    pub(crate) drain: usize,
+}
+pub(crate) const EXACT: Exact = Exact {
+    rows: 256,
+    cols: 128,
+    depth: 64,
+    stages: 3,
+    drain: 1 << 16,
+};
+/// Rows and columns that are cut into digits at a time.
+pub(crate) const SLICE: (usize, usize) = (128, 32);
+
 fn the_header_agrees() {
     let header = fs::read_to_string(kernels().join("common/tiles.h")).expect("tiles.h");
     let of = |name: &str| -> usize {
@@ -52,11 +70,25 @@ fn the_header_agrees() {
         "PLAIN_SIDE",
     ];
     assert_eq!(names.map(of), here);
+    let exact = ["ROWS", "COLS", "DEPTH", "STAGES", "DRAIN"];
+    let Exact {
+        rows,
+        cols,
+        depth,
+        stages,
+        drain,
+    } = EXACT;
+    assert_eq!(
+        exact.map(|name| of(&format!("EXACT_{name}"))),
+        [rows, cols, depth, stages, drain]
+    );
+    assert_eq!(["SLICE_ROWS", "SLICE_COLS"].map(of), [SLICE.0, SLICE.1]);
     // Blocks of threads, which the tests spell out.
     let threads = [
         "TILE_THREADS",
         "HALF_THREADS",
         "CLASS_THREADS",
+        "EXACT_THREADS",
         "DIAGONAL_THREADS",
         "PANEL_THREADS",
         "ELEMENT_THREADS",
