@@ -6,7 +6,11 @@
 //! time that is linear in the rows, memory that does not grow with them, and four processes that sum a quarter of the
 //! large file each, whose merged sums must give the head of the whole file. The files come from the page cache where it
 //! holds them.
+//!
+//! In the same rounds `--exact` runs on the large file, on a grid that is given at some widths and on one that is
+//! recorded in a pass of its own. Then a share of its rows is given a value beyond the grid, and both take turns again.
 
+mod exact;
 mod files;
 mod processes;
 
@@ -17,12 +21,15 @@ use muso::engine::{CpuEngine, Matrix, Probe};
 use muso::progress::{Progress, check};
 use muso::system;
 
+use self::exact::{BEYOND, Exact};
 use self::files::{CLASSES, FEATURES, Input, file_bytes, reference};
 use self::processes::{Processes, Run, SHARDS, head, interpreter};
 use super::cpu::empty_report;
 use super::reference::relative;
 use super::temporary::Temporary;
-use super::{BenchReport, Check, Limit, Measurement, Options, PeerMeasurement, Spread, at_least};
+use super::{
+    BenchReport, Check, Limit, Measurement, Options, PeerMeasurement, Spread, Work, at_least,
+};
 
 /// Rows when not told.
 pub(crate) const ROWS: usize = 1_000_000;
@@ -79,10 +86,11 @@ pub(crate) fn run(
 
     let mut large = Sides::new(Input::create(folder.path(), rows, progress)?);
     let mut small = Sides::new(Input::create(folder.path(), rows / TENTH, progress)?);
+    let mut exact = Exact::all();
     let mut scripts = scripts(&processes, rows, &mut report);
     let probe = Probe::new();
     for round in 0..rounds {
-        let turns = 4 + SCRIPTS.len();
+        let turns = 4 + exact.len() + scripts.len();
         let mut turn = 0;
         // A process that Ctrl-C ended is no failure of its own.
         let mut timed = |run: &mut dyn FnMut() -> Result<()>| -> Result<()> {
@@ -102,10 +110,13 @@ pub(crate) fn run(
             })?;
         }
         let own = head(&large.input, "new")?;
+        for run in &mut exact {
+            timed(&mut || run.add(&processes, &large.input, large.head.last(), &own))?;
+        }
         for script in &mut scripts {
             timed(&mut || {
                 let (run, head) = processes.script(&large.input, script.text)?;
-                script.add(&run, large.head.last(), &head, &own);
+                script.turns.add(&run, large.head.last(), &head, &own);
                 Ok(())
             })?;
         }
@@ -120,10 +131,31 @@ pub(crate) fn run(
             mebibytes(memory)
         ),
     ));
+    report.checks.extend(exact.iter().map(Exact::memory));
     let mut measured = large.measurements();
-    measured[0].peers = scripts.into_iter().map(Script::finish).collect();
+    let exact = exact.into_iter().map(Exact::finish);
+    measured[0].peers = exact
+        .chain(scripts.into_iter().map(Script::finish))
+        .collect();
     report.measurements.extend(measured);
     report.measurements.extend(small.measurements());
+    for percent in BEYOND {
+        large.input.put_beyond(percent)?;
+        let mut plain = Side::default();
+        let mut exact = Exact::with_beyond(percent);
+        for round in 0..rounds {
+            let mut step = || check(progress, "beyond the grid", round as u64, rounds as u64);
+            step()?;
+            let limit = Limit::from(probe.measure(engine));
+            let both = exact.add_beside(&processes, &large.input, &mut plain, limit);
+            both.or_else(|error| step().map_err(anyhow::Error::from).and(Err(error)))?;
+        }
+        let shape = format!("{}, {percent} % beyond the grid", large.shape());
+        let mut measured = plain.measurement("head", shape, large.input.work());
+        report.checks.push(exact.memory());
+        measured.peers = vec![exact.finish()];
+        report.measurements.push(measured);
+    }
     Ok(report)
 }
 
@@ -206,6 +238,12 @@ impl Side {
         self.rounds.last().map_or(f64::NAN, |round| round.0)
     }
 
+    fn measurement(&self, operation: &str, shape: String, work: Work) -> Measurement {
+        let mut measured = Measurement::new(operation.into(), shape, work, &self.rounds);
+        measured.memory = self.memory;
+        measured
+    }
+
     fn median(&self) -> f64 {
         let seconds: Vec<f64> = self.rounds.iter().map(|round| round.0).collect();
         Spread::of(&seconds).median
@@ -221,33 +259,29 @@ impl Sides {
         }
     }
 
+    fn shape(&self) -> String {
+        let rows = self.input.rows;
+        format!("N = {rows}, D = {FEATURES} + bias, C = {CLASSES}, f32 file, whole process")
+    }
+
     /// Returns the measurements of `muso head` and of `muso gram`.
     fn measurements(&self) -> [Measurement; 2] {
-        let shape = format!(
-            "N = {}, D = {FEATURES} + bias, C = {CLASSES}, f32 file, whole process",
-            self.input.rows
-        );
-        [("head", &self.head), ("muso gram", &self.gram)].map(|(operation, side)| {
-            let work = self.input.work();
-            let mut measured =
-                Measurement::new(operation.into(), shape.clone(), work, &side.rounds);
-            measured.memory = side.memory;
-            measured
-        })
+        let (shape, work) = (self.shape(), self.input.work());
+        [("head", &self.head), ("muso gram", &self.gram)]
+            .map(|(operation, side)| side.measurement(operation, shape.clone(), work))
     }
 }
 
-/// A script and what its runs gave.
-struct Script {
-    name: &'static str,
-    text: &'static str,
+/// What the runs of another process gave beside ours.
+#[derive(Default)]
+struct Turns {
     seconds: Vec<f64>,
     ratios: Vec<f64>,
     difference: f64,
     memory: Option<u64>,
 }
 
-impl Script {
+impl Turns {
     fn add(&mut self, run: &Run, own_seconds: f64, head: &Matrix, own: &Matrix) {
         self.seconds.push(run.seconds);
         self.ratios.push(run.seconds / own_seconds);
@@ -260,15 +294,28 @@ impl Script {
         };
     }
 
-    fn finish(self) -> PeerMeasurement {
+    fn finish(self, name: String, tolerance: f64) -> PeerMeasurement {
         PeerMeasurement {
-            name: self.name.into(),
+            name,
             seconds: Spread::of(&self.seconds),
             ratio: Spread::of(&self.ratios),
             difference: self.difference,
-            tolerance: Some(TOLERANCE),
+            tolerance: Some(tolerance),
             memory: self.memory,
         }
+    }
+}
+
+/// A script and what its runs gave.
+struct Script {
+    name: &'static str,
+    text: &'static str,
+    turns: Turns,
+}
+
+impl Script {
+    fn finish(self) -> PeerMeasurement {
+        self.turns.finish(self.name.into(), TOLERANCE)
     }
 }
 
@@ -289,10 +336,7 @@ fn scripts(processes: &Processes<'_>, rows: usize, report: &mut BenchReport) -> 
             _ => scripts.push(Script {
                 name,
                 text,
-                seconds: Vec::new(),
-                ratios: Vec::new(),
-                difference: 0.0,
-                memory: None,
+                turns: Turns::default(),
             }),
         }
     }

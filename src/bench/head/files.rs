@@ -4,7 +4,7 @@
 //! larger one. One row in a hundred is forgotten, with a ridge of 1e-3 and a bias.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -23,6 +23,10 @@ use super::super::reference::cholesky_solve;
 pub(super) const FEATURES: usize = 512;
 pub(super) const CLASSES: usize = 10;
 pub(super) const RIDGE: f64 = 1e-3;
+/// Magnitudes of the features stay below it.
+pub(super) const RANGE: f64 = 4.0;
+/// What is not on a grid of that range, whatever its width: sixteen times as much.
+const BEYOND: f32 = 64.0;
 /// Interval of the forgotten rows.
 const FORGET_EVERY: usize = 100;
 
@@ -77,6 +81,20 @@ impl Input {
             file.write_all(bytemuck::cast_slice(row)).map_err(failed)?;
         }
         Ok(file.flush().map_err(failed)?)
+    }
+
+    /// Gives so many of every hundred rows a value beyond the grid, in one column after the other.
+    pub(super) fn put_beyond(&self, percent: usize) -> Result<()> {
+        let path = self.path("features.npy");
+        let failed = |e| Error::io(&path, "write", e);
+        let mut file = File::options().write(true).open(&path).map_err(failed)?;
+        let header = npy_header("<f4", &[self.rows, FEATURES]).len();
+        for row in (0..self.rows).filter(|row| row * percent / 100 != (row + 1) * percent / 100) {
+            let at = header + (row * FEATURES + row % FEATURES) * size_of::<f32>();
+            file.seek(SeekFrom::Start(at as u64)).map_err(failed)?;
+            file.write_all(&BEYOND.to_le_bytes()).map_err(failed)?;
+        }
+        Ok(())
     }
 
     /// Returns the path of one of its files.
@@ -170,6 +188,23 @@ mod tests {
         let wanted = Matrix::from_vec(2, 1, vec![2.0, 1.0]);
         assert!(relative(&x, &wanted) < 1e-15);
         assert_eq!(relative(&a, &wanted), f64::INFINITY);
+    }
+
+    #[test]
+    fn as_many_rows_as_asked_for_are_beyond_the_grid() {
+        let folder = tempfile::tempdir().unwrap();
+        let input = Input::create(folder.path(), 200, &mut ()).unwrap();
+        let beyond = |row: &[u8]| {
+            let values = row.as_chunks::<4>().0.iter();
+            let mut values = values.map(|bytes| f64::from(f32::from_le_bytes(*bytes)));
+            values.any(|value| value.abs() >= RANGE)
+        };
+        for percent in [0, 1, 50] {
+            input.put_beyond(percent).unwrap();
+            let file = std::fs::read(input.path("features.npy")).unwrap();
+            let rows = file[file.len() - 200 * FEATURES * 4..].chunks_exact(FEATURES * 4);
+            assert_eq!(rows.filter(|row| beyond(row)).count(), 2 * percent);
+        }
     }
 
     #[test]

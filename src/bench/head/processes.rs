@@ -17,6 +17,16 @@ use super::files::{CLASSES, FEATURES, Input, RIDGE};
 /// Parts that the rows are summed in, each by a process of its own.
 pub(super) const SHARDS: usize = 4;
 
+/// The whole file, without the rows to forget.
+const WHOLE: [&str; 6] = [
+    "--features",
+    "features.npy",
+    "--labels",
+    "labels.npy",
+    "--forget",
+    "forget",
+];
+
 /// Prints the most memory that the process has had; not part of the task.
 const TAIL: &str = "
 try:
@@ -42,12 +52,18 @@ pub(super) struct Processes<'a> {
 impl Processes<'_> {
     /// Runs `muso head` on the whole file.
     pub(super) fn head(&self, input: &Input) -> Result<Run> {
-        let files = ["--features", "features.npy", "--labels", "labels.npy"];
-        self.solve(
-            input,
-            &[&files[..], &["--forget", "forget"]].concat(),
-            "new",
-        )
+        self.solve(input, &WHOLE, "new")
+    }
+
+    /// The same with exact sums, on a grid of that range or one that is recorded; the head is `exact`.
+    pub(super) fn exact_head(&self, input: &Input, bits: u32, range: Option<f64>) -> Result<Run> {
+        let (bits, range) = (bits.to_string(), range.map(|range| range.to_string()));
+        let mut words = WHOLE.to_vec();
+        words.extend(["--exact", &bits]);
+        if let Some(range) = &range {
+            words.extend(["--grid", range]);
+        }
+        self.solve(input, &words, "exact")
     }
 
     /// Runs `muso gram` on a part of the rows, or on all.
