@@ -140,20 +140,17 @@ pub(crate) fn run(
     report.measurements.extend(measured);
     report.measurements.extend(small.measurements());
     for percent in BEYOND {
-        check(progress, "rows beyond the grid", 0, 1)?;
-        let shape = format!("{}, {percent} % of the rows beyond the grid", large.shape());
         large.input.put_beyond(percent)?;
         let mut plain = Side::default();
-        let mut exact = Exact::of_default_width();
+        let mut exact = Exact::with_beyond(percent);
         for round in 0..rounds {
-            check(progress, "measuring", round as u64, rounds as u64)?;
-            plain.add(
-                processes.head(&large.input)?,
-                Limit::from(probe.measure(engine)),
-            )?;
-            let own = head(&large.input, "new")?;
-            exact.add(&processes, &large.input, plain.last(), &own)?;
+            let mut step = || check(progress, "beyond the grid", round as u64, rounds as u64);
+            step()?;
+            let limit = Limit::from(probe.measure(engine));
+            let both = exact.add_beside(&processes, &large.input, &mut plain, limit);
+            both.or_else(|error| step().map_err(anyhow::Error::from).and(Err(error)))?;
         }
+        let shape = format!("{}, {percent} % beyond the grid", large.shape());
         let mut measured = plain.measurement("head", shape, large.input.work());
         report.checks.push(exact.memory());
         measured.peers = vec![exact.finish()];

@@ -6,7 +6,7 @@ use muso::engine::exact::DEFAULT_BITS;
 
 use super::files::{Input, RANGE};
 use super::processes::{Processes, head};
-use super::{Check, PeerMeasurement, Turns, mebibytes};
+use super::{Check, Limit, PeerMeasurement, Side, Turns, mebibytes};
 
 /// Shares of the rows, in percent, that are put beyond the grid.
 pub(super) const BEYOND: [usize; 2] = [1, 50];
@@ -21,6 +21,8 @@ pub(super) struct Exact {
     bits: u32,
     /// Given, or else recorded in a pass of its own.
     given: bool,
+    /// Percent of the rows that are beyond it.
+    beyond: usize,
     turns: Turns,
 }
 
@@ -29,6 +31,7 @@ impl Exact {
         Self {
             bits,
             given,
+            beyond: 0,
             turns: Turns::default(),
         }
     }
@@ -42,9 +45,12 @@ impl Exact {
             .collect()
     }
 
-    /// Returns the one on a grid of the default width that is given.
-    pub(super) fn of_default_width() -> Self {
-        Self::new(DEFAULT_BITS, true)
+    /// Returns the one on a grid of the default width that so many percent of the rows are beyond.
+    pub(super) fn with_beyond(percent: usize) -> Self {
+        Self {
+            beyond: percent,
+            ..Self::new(DEFAULT_BITS, true)
+        }
     }
 
     /// Runs once more, after a run in f64 that took so long and gave that head.
@@ -62,9 +68,26 @@ impl Exact {
         Ok(())
     }
 
+    /// Runs once more, after one more run in f64.
+    pub(super) fn add_beside(
+        &mut self,
+        processes: &Processes<'_>,
+        input: &Input,
+        plain: &mut Side,
+        limit: Limit,
+    ) -> Result<()> {
+        plain.add(processes.head(input)?, limit)?;
+        let own = head(input, "new")?;
+        self.add(processes, input, plain.last(), &own)
+    }
+
     fn name(&self) -> String {
         let grid = if self.given { "given" } else { "recorded" };
-        format!("exact, {} bits, {grid} grid", self.bits)
+        let beyond = match self.beyond {
+            0 => String::new(),
+            percent => format!(", {percent} % beyond it"),
+        };
+        format!("exact, {} bits, {grid} grid{beyond}", self.bits)
     }
 
     /// Holds its memory against the limit.

@@ -93,6 +93,6 @@ fn the_header_agrees() {
         "PANEL_THREADS",
         "ELEMENT_THREADS",
     ];
-    assert_eq!(threads.map(of), [128, 256, 256, 256, 64, 256]);
+    assert_eq!(threads.map(of), [128, 256, 256, 256, 256, 64, 256]);
     assert_eq!(["MIRROR_TILE", "MIRROR_ROWS"].map(of), [32, 8]);
 }
