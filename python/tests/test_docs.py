@@ -43,7 +43,8 @@ def test_examples_in_documents(path):
     assert failed == 0 and tried > 2
 
 
-@pytest.mark.parametrize("example", sorted((PYTHON / "examples").glob("*.py")), ids=lambda path: path.stem)
+# Those with torch are run by test_torch.py.
+@pytest.mark.parametrize("example", sorted((PYTHON / "examples").glob("[!t]*.py")), ids=lambda path: path.stem)
 def test_examples_run(example, capsys):
     runpy.run_path(str(example), run_name="__main__" if example.stem != "sums_in_parts" else "example")
     if example.stem != "sums_in_parts":
