@@ -11,6 +11,7 @@ Example:
     >>> loader = torch.utils.data.DataLoader(mine, batch_size=4096)             # doctest: +SKIP
     >>> muso.distributed.sums(loader, classes=10, grid=16.0).sums.solve(1e-3)   # doctest: +SKIP
     <muso.Head: features=512, classes=10, with a bias>
+    >>> dist.destroy_process_group()    # torch may abort a rank that ends without     # doctest: +SKIP
 """
 
 from __future__ import annotations
