@@ -732,6 +732,11 @@ fn presets_are_what_was_published() {
     assert_eq!(paper.sampling, Sampling::Random(0.2));
     assert_eq!(paper.projector, Projection::Exact);
     let [old, new] = [Preset::October2024, Preset::February2025].map(Preset::settings);
+    let recipes = [&old, &new].map(|muso| [Some(muso.recipe.clone()), muso.class_recipe.clone()]);
+    for recipe in recipes.into_iter().flatten().flatten() {
+        assert_eq!((recipe.batch, recipe.augment), (128, None));
+    }
+    assert_eq!(paper.recipe.batch, 128);
     for released in [&old, &new] {
         assert_eq!(released.reference, Reference::Logits);
         assert_eq!(released.labels, LabelKind::Hard);
@@ -767,6 +772,42 @@ fn presets_are_what_was_published() {
     assert_eq!(recipe["epochs"].as_integer(), Some(1));
     assert_eq!(recipe["rule"].as_str(), Some("adamw"));
     assert_eq!(settings["recipe"]["epochs"].as_integer(), Some(2));
+}
+
+#[test]
+fn settings_that_cannot_be_are_refused_by_their_names() {
+    let entry = Entry::<Regression, Table>::find("muso").unwrap();
+    let refused = |text: &str| match entry.with(toml::from_str(text).unwrap()) {
+        Ok(_) => panic!("{text} is taken"),
+        Err(error) => error.to_string(),
+    };
+    for (text, name) in [
+        ("converged = 1.5", "converged"),
+        ("staleness = 2", "staleness"),
+        ("every = 0", "every"),
+        ("rank = 0", "rank"),
+        ("ridge = -1.0", "ridge"),
+        ("class-ridge = -1.0", "class-ridge"),
+        ("[recipe]\nlearning-rate = -1.0", "learning-rate"),
+        ("[class-recipe]\nlearning-rate = -1.0", "learning-rate"),
+        // What there is instead, the recipe's own settings among it.
+        ("labls = \"soft\"", "recipe.learning-rate"),
+        ("labls = \"soft\"", "sampling"),
+    ] {
+        let said = refused(text);
+        assert!(said.contains(name), "{text}: {said}");
+    }
+}
+
+#[test]
+fn partners_go_round_and_are_of_another_class() {
+    let labels = [0, 0, 1, 1, 1, 0, 0, 0, 0];
+    let (retain, forget) = ([2, 3, 4], [0, 1, 5, 6, 7, 8]);
+    let partners = Mix::partners(&retain, &forget, &labels, 3);
+    assert_eq!(partners[..3], partners[3..]);
+    let mut sorted = partners;
+    sorted.sort_unstable();
+    assert_eq!(sorted, [2, 2, 3, 3, 4, 4]);
 }
 
 /// The recipe of classes is for classes: with none of its epochs, the network stays as it is.
