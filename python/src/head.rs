@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use muso::data::Head as Layer;
-use muso::engine::{Dtype, Engine, Matrix, SumsSpec, Targets};
+use muso::engine::{Dtype, Engine, Matrix, Targets};
 use muso::gram::exact::GridChoice;
 use muso::progress::Progress;
 use muso::{FeatureRows, Forget};
@@ -296,12 +296,7 @@ impl Head {
     }
 
     fn samples(&self, x: &Bound<'_, PyAny>) -> PyResult<Samples> {
-        let spec = SumsSpec {
-            features: self.layer.weight.cols(),
-            bias: false,
-            targets: 0,
-        };
-        Samples::open(x, None, spec, false)
+        Samples::alone(x, self.layer.weight.cols(), self.layer.weight.rows())
     }
 }
 

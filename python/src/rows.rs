@@ -11,12 +11,18 @@ use crate::array::{Array, Copied, Kind};
 use crate::error::exception;
 
 /// Feature bytes of a batch, after each of which signals are looked at.
-const BATCH_BYTES: usize = 8 << 20;
+const BATCH_BYTES: usize = 32 << 20;
+/// Feature bytes of a batch that is copied because its values do not lie in order.
+const COPIED_BYTES: usize = 8 << 20;
+/// Bytes in f64 of what is made of a batch.
+const RESULT_BYTES: usize = 32 << 20;
 
 /// Rows with what they map to.
 pub(crate) struct Samples {
     features: Array,
     wanted: Wanted,
+    /// Values that are made of a row, at most.
+    outputs: usize,
 }
 
 enum Wanted {
@@ -61,7 +67,24 @@ impl Samples {
                 features.rows()
             )));
         }
-        Ok(Self { features, wanted })
+        Ok(Self {
+            features,
+            wanted,
+            outputs: spec.targets,
+        })
+    }
+
+    /// Opens rows of so many features, of each of which so many values are made.
+    pub(crate) fn alone(x: &Bound<'_, PyAny>, features: usize, outputs: usize) -> PyResult<Self> {
+        let spec = SumsSpec {
+            features,
+            bias: false,
+            targets: 0,
+        };
+        Ok(Self {
+            outputs,
+            ..Self::open(x, None, spec, false)?
+        })
     }
 
     pub(crate) fn rows(&self) -> usize {
@@ -84,8 +107,12 @@ impl Samples {
         mut work: impl FnMut(Rows<'_>, Targets<'_>) -> muso::Result<T> + Send,
         mut then: impl FnMut(usize, T) -> PyResult<()>,
     ) -> PyResult<()> {
-        let widest = self.features.row_bytes().max(1);
-        let step = (BATCH_BYTES / widest).max(1);
+        let bytes = match self.features.is_in_order() {
+            true => BATCH_BYTES,
+            false => COPIED_BYTES,
+        };
+        let lent = bytes / self.features.row_bytes().max(1);
+        let step = lent.min(RESULT_BYTES / (8 * self.outputs.max(1))).max(1);
         let (mut room, mut classes, mut values) = (Copied::default(), Vec::new(), Vec::new());
         for start in (0..self.rows()).step_by(step) {
             let batch = start..self.rows().min(start + step);

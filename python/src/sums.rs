@@ -1,7 +1,7 @@
 //! `muso.Sums`: sums over rows that add, subtract, merge and are solved.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use muso::data::OutputFile;
 use muso::engine::exact::{ExactSpec, ExactSums, Grid};
@@ -760,7 +760,7 @@ impl Sums {
     fn lock(&self, py: Python<'_>) -> MutexGuard<'_, State> {
         // Lets go of the interpreter while it waits, and so cannot block who holds the lock.
         let locked = self.state.lock_py_attached(py);
-        locked.unwrap_or_else(|poisoned| poisoned.into_inner())
+        locked.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn with(&self, state: State) -> Self {
@@ -779,25 +779,32 @@ impl Sums {
         }
     }
 
+    /// Puts what `change` makes of the state in its place, and lets go of the interpreter meanwhile.
     fn change(
         &self,
         py: Python<'_>,
-        change: impl FnOnce(&State) -> Result<State, Refused>,
+        change: impl FnOnce(&State) -> Result<State, Refused> + Send,
     ) -> PyResult<()> {
-        let mut state = self.lock(py);
-        *state = change(&state).map_err(|refused| refused.exception(py))?;
-        Ok(())
+        let changed = py.detach(|| {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            *state = change(&state)?;
+            Ok(())
+        });
+        changed.map_err(|refused: Refused| refused.exception(py))
     }
 
     fn combined(
         &self,
         py: Python<'_>,
         other: &Self,
-        combine: impl FnOnce(&State, &State) -> Result<State, Refused>,
+        combine: impl FnOnce(&State, &State) -> Result<State, Refused> + Send,
     ) -> PyResult<Self> {
         self.fits(other)?;
         let theirs = other.lock(py).clone();
-        let combined = combine(&self.lock(py), &theirs);
+        let combined = py.detach(|| {
+            let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            combine(&state, &theirs)
+        });
         combined
             .map(|state| self.with(state))
             .map_err(|refused| refused.exception(py))
