@@ -145,13 +145,14 @@ __device__ __forceinline__ bool sets(Parts<Word> z, int setter) {
 
 // --- Slicing ---------------------------------------------------------------------------------------------------------
 
-#define SLICE_PARAMETERS(Z)                                                                                             \
-  const Z *__restrict__ z, const int64_t z_pitch, const int64_t rows, const int64_t features, const int64_t bias,       \
-      const int64_t *__restrict__ exponents, const int64_t bits, const int64_t digits, const int64_t pairs,             \
-      const int64_t setter, int8_t *planes, const int64_t pitch, const int64_t first, uint32_t *flags, uint64_t *found, \
-      uint64_t *setters
-#define SLICE_ARGUMENTS \
-  z, z_pitch, rows, features, bias, exponents, bits, digits, pairs, setter, planes, pitch, first, flags, found, setters
+#define SLICE_PARAMETERS(Z)                                                                                       \
+  const Z *__restrict__ z, const int64_t z_pitch, const int64_t rows, const int64_t features, const int64_t bias, \
+      const int64_t *__restrict__ exponents, const int64_t bits, const int64_t digits, const int64_t pairs,       \
+      const int64_t setter, int8_t *planes, const int64_t pitch, const int64_t first, uint32_t *flags,            \
+      uint64_t *found, uint64_t *setters
+#define SLICE_ARGUMENTS                                                                                         \
+  z, z_pitch, rows, features, bias, exponents, bits, digits, pairs, setter, planes, pitch, first, flags, found, \
+      setters
 
 // Words of four rows' digits, and where the next column begins.
 constexpr int kWords = SLICE_ROWS / 4, kPitch = kWords + 1;
@@ -253,8 +254,8 @@ __device__ void slice(SLICE_PARAMETERS(Z)) {
 }
 
 // Zeros in all lines where rows are flagged.
-__device__ void clear(int8_t* lines, const int64_t pitch, const int64_t count, const int64_t first, const int64_t rows,
-                      const uint32_t* __restrict__ flags) {
+__device__ void clear(int8_t* lines, const int64_t pitch, const int64_t count, const int64_t first,
+                      const int64_t rows, const uint32_t* __restrict__ flags) {
   const int64_t word = static_cast<int64_t>(blockIdx.x) * ELEMENT_THREADS + threadIdx.x;
   uint32_t kept = ~0u;
   for (int byte = 0; byte < 4; ++byte) {
@@ -283,12 +284,12 @@ struct Product {
   }
 };
 
-#define SYRK_PARAMETERS                                                                                       \
-  const int8_t *__restrict__ planes, const int64_t pitch, const int64_t depth, const int64_t order,           \
+#define SYRK_PARAMETERS                                                                             \
+  const int8_t *__restrict__ planes, const int64_t pitch, const int64_t depth, const int64_t order, \
       const uint64_t *__restrict__ weights, uint64_t *sums
-#define CROSS_PARAMETERS                                                                                      \
-  const int8_t *__restrict__ planes, const int64_t pitch, const int64_t depth, const int64_t order,           \
-      const int8_t *__restrict__ targets_planes, const int64_t targets, const int64_t digits,                 \
+#define CROSS_PARAMETERS                                                                            \
+  const int8_t *__restrict__ planes, const int64_t pitch, const int64_t depth, const int64_t order, \
+      const int8_t *__restrict__ targets_planes, const int64_t targets, const int64_t digits,       \
       const uint64_t *__restrict__ weights, uint64_t *sums
 
 __device__ __forceinline__ Product syrk_of(SYRK_PARAMETERS, int64_t pair) {
@@ -325,7 +326,8 @@ __device__ __forceinline__ void load_matrices(uint32_t (&to)[4], uint32_t addres
 
 __device__ __forceinline__ void mma_s8(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   asm volatile(
-      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+      "%3};"
       : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
@@ -350,7 +352,9 @@ __device__ __forceinline__ void product_mma(const Product& product, int64_t dept
   extern __shared__ __align__(128) int8_t stages[];
 
   // Chunk c of row r is where chunk c ^ (r/2 mod 4) would be: eight rows of a chunk then are in all 32 banks.
-  const auto place = [](int row, int chunk) { return static_cast<uint32_t>(row * EXACT_DEPTH + (chunk ^ (row / 2 % 4)) * 16); };
+  const auto place = [](int row, int chunk) {
+    return static_cast<uint32_t>(row * EXACT_DEPTH + (chunk ^ (row / 2 % 4)) * 16);
+  };
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int warp_row = warp / 2 * kWarp, warp_col = warp % 2 * kWarp;
   const int64_t row0 = i0 + warp_row, col0 = j0 + warp_col;
@@ -467,10 +471,11 @@ __device__ __forceinline__ void cross_mma(const Product& product, int64_t depth)
 
 // --- Classes ---------------------------------------------------------------------------------------------------------
 
-#define CLASS_PARAMETERS(Z)                                                                                    \
-  const Z *__restrict__ z, const int64_t z_pitch, const int64_t features, const int64_t bias,                  \
-      const int64_t *__restrict__ exponents, const int64_t bits, const uint32_t *__restrict__ flags,           \
-      const int64_t *__restrict__ sequence, const int64_t *__restrict__ segments, const int64_t targets, uint64_t *sums
+#define CLASS_PARAMETERS(Z)                                                                              \
+  const Z *__restrict__ z, const int64_t z_pitch, const int64_t features, const int64_t bias,            \
+      const int64_t *__restrict__ exponents, const int64_t bits, const uint32_t *__restrict__ flags,     \
+      const int64_t *__restrict__ sequence, const int64_t *__restrict__ segments, const int64_t targets, \
+      uint64_t *sums
 #define CLASS_ARGUMENTS z, z_pitch, features, bias, exponents, bits, flags, sequence, segments, targets, sums
 
 // A segmented sum: blockIdx.y is a segment (class, first, count) of rows in the order of their classes, a lane a column.
@@ -509,9 +514,11 @@ __device__ void cross_class(CLASS_PARAMETERS(Z)) {
 
 using namespace muso;
 
-#define EXPORT_ROWS(Z, stem)                                                                                     \
-  extern "C" __global__ void ELEMENTS exact_slice_##stem(SLICE_PARAMETERS(Z)) { slice<Z>(SLICE_ARGUMENTS); }     \
-  extern "C" __global__ void ELEMENTS exact_cross_##stem##_class(CLASS_PARAMETERS(Z)) { cross_class<Z>(CLASS_ARGUMENTS); }
+#define EXPORT_ROWS(Z, stem)                                                                                 \
+  extern "C" __global__ void ELEMENTS exact_slice_##stem(SLICE_PARAMETERS(Z)) { slice<Z>(SLICE_ARGUMENTS); } \
+  extern "C" __global__ void ELEMENTS exact_cross_##stem##_class(CLASS_PARAMETERS(Z)) {                      \
+    cross_class<Z>(CLASS_ARGUMENTS);                                                                         \
+  }
 
 EXPORT_ROWS(float, f32)
 EXPORT_ROWS(double, f64)
@@ -527,7 +534,8 @@ extern "C" __global__ void PLAIN exact_syrk_s8_plain(SYRK_PARAMETERS) {
   product_plain(syrk_of(planes, pitch, depth, order, weights, sums, blockIdx.z), depth);
 }
 extern "C" __global__ void PLAIN exact_cross_s8_plain(CROSS_PARAMETERS) {
-  product_plain(cross_of(planes, pitch, depth, order, targets_planes, targets, digits, weights, sums, blockIdx.z), depth);
+  product_plain(cross_of(planes, pitch, depth, order, targets_planes, targets, digits, weights, sums, blockIdx.z),
+                depth);
 }
 #if __CUDA_ARCH__ >= 800
 extern "C" __global__ void EXACT_BLOCK exact_syrk_s8_mma(SYRK_PARAMETERS) {
