@@ -240,11 +240,7 @@ fn parse(name: &Path, mut text: impl Read) -> Result<Vec<u64>> {
 }
 
 fn empty(name: String) -> Error {
-    Error::selection(
-        name,
-        "the list of rows to forget is empty",
-        "at least one row number",
-    )
+    Error::selection(name, "the list of rows is empty", "at least one row number")
 }
 
 fn twice(name: String, id: u64, where_listed: &str) -> Error {
@@ -296,8 +292,8 @@ mod tests {
             ("-", "line 1: `-` is not a row number"),
             ("18446744073709551616", "larger than any row number"),
             ("٣", "is not a row number"),
-            ("", "the list of rows to forget is empty"),
-            (" ,\r\n# 1 2 3", "the list of rows to forget is empty"),
+            ("", "the list of rows is empty"),
+            (" ,\r\n# 1 2 3", "the list of rows is empty"),
             ("4 5\n6\n5", "row 5 is listed twice, on lines 1 and 3"),
             ("4 4", "row 4 is listed twice, on line 1"),
         ] {
@@ -372,7 +368,7 @@ mod tests {
         let range = list.check(2).unwrap_err().to_string();
         assert!(range.contains("row 2 is out of range"), "{range}");
         let message = |ids: &[u64]| RowList::new(ids.iter().copied()).unwrap_err().to_string();
-        assert!(message(&[]).contains("`.forget`: the list of rows to forget is empty"));
+        assert!(message(&[]).contains("`.forget`: the list of rows is empty"));
         assert!(message(&[5, 1, 5]).contains("`.forget`: row 5 is listed twice"));
     }
 }

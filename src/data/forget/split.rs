@@ -564,10 +564,7 @@ mod tests {
             (random(Amount::Fraction(0.0)), "fraction 0"),
             (random(Amount::Fraction(1.5)), "fraction 1.5"),
             (random(Amount::Fraction(f64::NAN)), "fraction NaN"),
-            (
-                Forget::rows([]),
-                "`.forget`: the list of rows to forget is empty",
-            ),
+            (Forget::rows([]), "`.forget`: the list of rows is empty"),
             (Forget::rows([5, 5]), "`.forget`: row 5 is listed twice"),
             (Forget::rows([600]), "`.forget`: row 600 is out of range"),
             (

@@ -247,7 +247,7 @@ fn lists_of_rows() {
     let case = Case::small();
     let everything: String = (0..12).map(|i| format!("{i}\n")).collect();
     for (text, words) in [
-        ("", &["the list of rows to forget is empty"][..]),
+        ("", &["the list of rows is empty"][..]),
         ("# none\n\n  # of these\n", &["is empty"]),
         (&everything, &["covers all 12 rows"]),
         ("1\n4\n1\n", &["row 1 is listed twice", "lines 1 and 3"]),
