@@ -237,6 +237,28 @@ impl TensorFile {
         }
     }
 
+    /// Opens a reader of a tensor of floats with any number of axes, whose rows go along the last one, with the shape.
+    ///
+    /// # Errors
+    /// If it is missing, has another element type, or no axis or no value.
+    #[cfg(feature = "report")]
+    pub fn stack(&self, name: &str) -> Result<(Vec<usize>, MatrixReader)> {
+        let entry = self.entry(name)?;
+        let fault = || self.mismatch(entry, "a tensor of f16, bf16, f32 or f64, not empty");
+        let extents = entry
+            .shape
+            .iter()
+            .map(|&extent| usize::try_from(extent).ok());
+        let shape: Vec<usize> = extents.collect::<Option<_>>().ok_or_else(fault)?;
+        let count = product(&entry.shape).filter(|&count| count > 0);
+        match (entry.shape.last(), count, entry.element.float()) {
+            (Some(&cols), Some(count), Some(dtype)) => {
+                Ok((shape, self.reader(entry, count / cols, cols, dtype)?))
+            }
+            _ => Err(fault()),
+        }
+    }
+
     /// Opens a reader of a one-dimensional tensor of i64, i32 or u8.
     ///
     /// # Errors
