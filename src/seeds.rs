@@ -73,6 +73,10 @@ pub enum Purpose {
     ScrubAscentOrder = 0x5C,
     /// SCRUB's session on the retained rows.
     ScrubDescentOrder = 0x5D,
+    /// The models that an audit compares at equal counts, counted by draws.
+    AuditDraws = 0xAD1,
+    /// The retrained models that an audit holds out and judges first, counted by rounds.
+    AuditHeldOut = 0xAD2,
 }
 
 impl Purpose {
@@ -173,10 +177,12 @@ mod tests {
             Purpose::AscentOrder => [0x8c4d_591a_ef41_abbc, 0x703b_ae84_fd73_64a9, 0xbc71_d7bd_7b80_0c73],
             Purpose::ScrubAscentOrder => [0x91cd_6420_57e0_0235, 0x82d0_8902_5ecc_344e, 0x7234_d164_4beb_a13e],
             Purpose::ScrubDescentOrder => [0x77fc_607d_c658_9373, 0x5e38_2584_9c61_e9ab, 0x7bb9_1fa0_b369_ef49],
+            Purpose::AuditDraws => [0xd762_3738_b5eb_00e8, 0xfb3a_0f44_4703_f9e9, 0xa88a_f2a0_509a_2058],
+            Purpose::AuditHeldOut => [0x08f4_140f_c042_4963, 0x4ce4_71de_0a9c_9ad5, 0x640e_999d_d1b0_11c6],
         }
     }
 
-    const ALL: [Purpose; 22] = [
+    const ALL: [Purpose; 24] = [
         Purpose::InitialWeights,
         Purpose::TrainingOrder,
         Purpose::HoldOut,
@@ -199,6 +205,8 @@ mod tests {
         Purpose::AscentOrder,
         Purpose::ScrubAscentOrder,
         Purpose::ScrubDescentOrder,
+        Purpose::AuditDraws,
+        Purpose::AuditHeldOut,
     ];
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! For classifiers, [`classify`] reads accuracies, entropies and losses off the logits, [`mia`] asks whether the outputs
 //! give away what was trained on, and [`gap`] says over which rows each number is and how far two models are apart.
+//! `audit` (feature `report`) asks of many models whether unlearned ones can be told from retrained ones.
 //!
 //! In the linear world labels are ±1 and a prediction is right when it has the label's sign. RA is over the retained
 //! training rows, FA over the forgotten ones, TA over all test rows; Δ_w = ‖w − w_r‖²/D.
@@ -11,6 +12,8 @@
 //! assert_eq!(sign_accuracy(&[0.3, -2.0, 0.1, 0.0], &[1.0, -1.0, -1.0, 1.0]), 50.0);
 //! ```
 
+#[cfg(feature = "report")]
+pub mod audit;
 pub mod classify;
 pub mod gap;
 pub mod mia;

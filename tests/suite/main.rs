@@ -2,6 +2,7 @@
 // `allow-unwrap-in-tests` covers test functions but not what they call.
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod audit;
 mod cli;
 mod core;
 mod engine;
