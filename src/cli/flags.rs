@@ -4,7 +4,7 @@
 //! reads `--ridge` and `--objective ridge` instead: [`spelt`] turns one into the other in whatever is printed or written.
 
 /// Every field that a message may name, and the option that sets it.
-const FLAGS: [(&str, &str); 33] = [
+const FLAGS: [(&str, &str); 38] = [
     ("architecture", "--arch"),
     ("config", "--config"),
     ("data_path", "--data-path"),
@@ -20,9 +20,12 @@ const FLAGS: [(&str, &str); 33] = [
     ("mia", "--mia"),
     ("model", "--model"),
     ("objective", "--objective"),
+    ("original", "--original"),
     ("pairs", "--pairs"),
     ("reference", "--reference"),
     ("resume", "--resume"),
+    ("retain", "--retain"),
+    ("retrained", "--retrained"),
     ("ridge", "--ridge"),
     ("rounds", "--rounds"),
     ("rows", "--rows"),
@@ -35,7 +38,9 @@ const FLAGS: [(&str, &str); 33] = [
     ("shards", "--shards"),
     ("source", "--from"),
     ("sums", "--sums"),
+    ("test", "--test"),
     ("tune", "--tune"),
+    ("unlearned", "--unlearned"),
     ("verify", "--verify"),
     ("width", "--width"),
 ];

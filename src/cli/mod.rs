@@ -1,8 +1,10 @@
 //! The command line: what each command takes, and how its outcome becomes text, files and an exit code.
 //!
 //! Exit codes: 0 done; 1 it could not be done (numerical failure); 2 the input is at fault, with one line on standard
-//! error that names what and why; 130 interrupted.
+//! error that names what and why; 130 interrupted. `muso audit` ends with 3 when it tells unlearned models from retrained
+//! ones, and with 1 when it cannot tell.
 
+mod audit;
 mod bench;
 mod data;
 mod device;
@@ -42,6 +44,7 @@ use outputs::Outputs;
         muso train --out run             train a network, then make it forget a class:\n  \
         muso unlearn --run run --forget-class sneaker --out forgot.safetensors\n  \
         muso head --features f.safetensors --head h.safetensors --forget ids.txt --ridge 1e-3 --out new.safetensors\n  \
+        muso audit --help                hold outputs of unlearned models against those of retrained ones\n  \
         muso doctor                      what this build and machine can do"
 )]
 struct Cli {
@@ -87,6 +90,7 @@ enum Command {
     /// Train, retrain, unlearn with every method and show the gaps
     #[cfg(feature = "nn")]
     Compare(Box<network::CompareArgs>),
+    Audit(Box<audit::AuditArgs>),
     Bench(Box<bench::BenchArgs>),
     Doctor(doctor::DoctorArgs),
 }
@@ -123,6 +127,10 @@ pub(crate) fn main() -> ExitCode {
         Command::Evaluate(args) => network::evaluate(&args, &common),
         #[cfg(feature = "nn")]
         Command::Compare(args) => network::compare(&args, &common),
+        Command::Audit(args) => match audit::run(&args, &common) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
         Command::Bench(args) => bench::run(&args, &common),
         Command::Doctor(args) => doctor::run(&args, &common),
     };
@@ -222,6 +230,21 @@ fn print(text: &str) -> muso::Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// The command as it was given, for a shell.
+fn command_line() -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./=,:+@%".contains(c);
+    let quoted = |argument: std::ffi::OsString| {
+        let text = argument.to_string_lossy().into_owned();
+        if !text.is_empty() && text.chars().all(plain) {
+            return text;
+        }
+        format!("'{}'", text.replace('\'', "'\\''"))
+    };
+    let arguments = std::env::args_os().skip(1).map(quoted);
+    let words: Vec<String> = ["muso".to_owned()].into_iter().chain(arguments).collect();
+    words.join(" ")
 }
 
 /// Colour when a person is looking and has not asked for none.

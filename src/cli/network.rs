@@ -16,7 +16,7 @@ use muso::pipeline::networks::{Evaluate, Train, Unlearn, Workplace, compare, dem
 use muso::report::{Render, Style};
 use muso::train::{Rule, Schedule};
 
-use super::run::{RunArgs, command_line};
+use super::run::RunArgs;
 use super::{Common, Outputs, colour, device, print, progress::Bar};
 
 /// Which images, and where they are.
@@ -598,7 +598,7 @@ pub(super) fn compare(args: &CompareArgs, common: &Common) -> anyhow::Result<()>
         super::check_seeds(count)?;
     }
     let mut setting = compare::Setting {
-        command: command_line(),
+        command: super::command_line(),
         ..compare::Setting::own()
     };
     let inputs = [

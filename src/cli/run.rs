@@ -11,7 +11,7 @@ use muso::outcome::RunNotes;
 use muso::pipeline::networks::{LANES, Workplace};
 
 use super::lanes::LaneArgs;
-use super::{Common, Outputs, device};
+use super::{Common, Outputs, command_line, device};
 
 /// How the work of one model is spread, and the page about it.
 #[derive(Clone, Debug, Args)]
@@ -47,19 +47,4 @@ impl RunArgs {
         }
         Ok((done, page, notes))
     }
-}
-
-/// The command as it was given, for a shell.
-pub(super) fn command_line() -> String {
-    let plain = |c: char| c.is_alphanumeric() || "-_./=,:+@%".contains(c);
-    let quoted = |argument: std::ffi::OsString| {
-        let text = argument.to_string_lossy().into_owned();
-        if !text.is_empty() && text.chars().all(plain) {
-            return text;
-        }
-        format!("'{}'", text.replace('\'', "'\\''"))
-    };
-    let arguments = std::env::args_os().skip(1).map(quoted);
-    let words: Vec<String> = ["muso".to_owned()].into_iter().chain(arguments).collect();
-    words.join(" ")
 }

@@ -127,7 +127,7 @@ pub(super) fn demo(args: &DemoArgs, common: &Common) -> anyhow::Result<()> {
         let seeds = args
             .table
             .list(muso::pipeline::networks::demo::FIRST_SEED, 3);
-        let command = super::run::command_line();
+        let command = super::command_line();
         let page = &args.table.report;
         return super::network::demo(&seeds, &command, page, common, &args.ablation);
     }
@@ -158,7 +158,7 @@ pub(super) fn reproduce(args: &ReproduceArgs, common: &Common) -> anyhow::Result
                 methods: args.methods.clone(),
                 scenarios: args.scenarios.clone(),
                 resume: args.resume.clone(),
-                command: super::run::command_line(),
+                command: super::command_line(),
             };
             let gpu = args.dry_run.then_some(args.gpu.as_str());
             return super::network::reproduce(&request, gpu, &args.args.report, common);

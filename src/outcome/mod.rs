@@ -6,6 +6,7 @@
 //!
 //! - [`head`] and [`sums`]: a linear head that forgot rows, and sums over rows;
 //! - [`table`] and [`network`]: methods against metrics for linear models and for networks; [`run`]: one network;
+//! - `audit` (feature `report`): unlearned models against retrained ones;
 //! - [`updates`]: label updates of a method, and what their vital signs warn of;
 //! - [`paper`]: the published values that stand beside ours;
 //! - [`words`]: phrases that name rows and counts, the same in JSON, on a terminal and on a page.
@@ -24,6 +25,8 @@
 //! assert!(table.to_json().contains("\"delta_w\": 1e-14"));
 //! ```
 
+#[cfg(feature = "report")]
+pub mod audit;
 mod exact;
 pub mod head;
 mod json;
@@ -43,6 +46,11 @@ pub mod words;
 #[cfg(all(test, feature = "datasets"))]
 pub(crate) mod sample;
 
+#[cfg(feature = "report")]
+pub use audit::{
+    AuditMetric, AuditModels, AuditNumber, AuditReport, AuditRows, AuditVerdict, HeldOut,
+    NamedCurves, OriginalMetric,
+};
 pub use exact::ExactReport;
 pub use head::{
     Accuracy, Change, Conditioning, HeadReport, Phase, Premise, RowCounts, Verification,

@@ -27,6 +27,7 @@
 //! assert!(table.page().starts_with("<!doctype html>"));
 //! ```
 
+mod audit;
 pub mod charts;
 mod exact;
 mod format;
@@ -41,7 +42,7 @@ pub mod terminal;
 pub use charts::{ChartPage, PageTable};
 pub use terminal::Style;
 
-use crate::outcome::{HeadReport, NetworkReport, RunReport, Table, TrainReport};
+use crate::outcome::{AuditReport, HeadReport, NetworkReport, RunReport, Table, TrainReport};
 use run::Sheet;
 
 /// An outcome that people can read, on a terminal and in a browser.
@@ -100,5 +101,15 @@ impl Render for HeadReport {
 
     fn page(&self) -> String {
         html::head_page(self)
+    }
+}
+
+impl Render for AuditReport {
+    fn text(&self, _: Style) -> String {
+        self.to_text()
+    }
+
+    fn page(&self) -> String {
+        html::audit_page(self)
     }
 }

@@ -14,6 +14,7 @@
 //! assert!(HeadReport::default().page().ends_with("</html>\n"));
 //! ```
 
+mod audit;
 mod bench;
 mod finding;
 mod head;
@@ -30,6 +31,7 @@ use super::format::{self, Notation};
 use super::svg::CSS;
 use crate::outcome::MethodUpdates;
 
+pub(super) use audit::audit_page;
 pub use bench::chart_page;
 pub(super) use head::head_page;
 pub(super) use network::network_page;

@@ -2,6 +2,7 @@
 //!
 //! Files are made and read here without the crate's own readers and writers, so that a fault that both share shows.
 
+mod audit;
 mod bad_input;
 mod bench;
 #[cfg(feature = "cuda")]
