@@ -36,9 +36,9 @@ Examples:
   one file of margins [M,N] each, as KLOM is published
     muso audit --unlearned unlearned.npy --retrained oracles.npy --forget f.npy --test t.npy
 
-Exit code: 0 nothing tells them apart; 3 something does; 1 the audit cannot tell; 2 the input is at fault.
-docs/audit.md has a sentence on each number. 4 retrained models are the least, 12 let KLOM decide, and 24
-the score of the NeurIPS 2023 challenge.")]
+Exit code: 0 nothing tells them apart; 3 something does; 1 the audit cannot tell; 2 bad input.
+It takes 4 retrained models at least, 12 to judge by KLOM and U-LiRA, and 24 by the score of the
+NeurIPS 2023 challenge. docs/audit.md has a sentence on each number.")]
 pub(super) struct AuditArgs {
     /// Outputs of the unlearned models
     #[arg(long, value_name = "FILES", required = true, num_args = 1..)]

@@ -44,7 +44,7 @@ use outputs::Outputs;
         muso train --out run             train a network, then make it forget a class:\n  \
         muso unlearn --run run --forget-class sneaker --out forgot.safetensors\n  \
         muso head --features f.safetensors --head h.safetensors --forget ids.txt --ridge 1e-3 --out new.safetensors\n  \
-        muso audit --unlearned u.npy --retrained r.npy --labels y.npy --forget ids.txt --test test.txt\n  \
+        muso audit --help                hold outputs of unlearned models against those of retrained ones\n  \
         muso doctor                      what this build and machine can do"
 )]
 struct Cli {

@@ -145,7 +145,7 @@ impl AuditReport {
         format!(
             "the verdict rests on these, each within {} spreads. Retrained: the same number of retrained models that were held \
              out, ± its spread over draws of them. Excess: how far beyond that, in spreads. All numbers are at equal counts \
-             of models, and shrink with more of them; the JSON output has them with all models too.",
+             of models; the JSON output has them with all models too.",
             self.spreads
         )
     }
@@ -207,7 +207,7 @@ impl AuditVerdict {
     /// The verdict as a headline.
     pub(super) fn headline(self) -> &'static str {
         match self {
-            Self::Pass => "Nothing here tells the unlearned models from retrained ones",
+            Self::Pass => "The unlearned models pass for retrained ones",
             Self::Fail => "The unlearned models can be told from retrained ones",
             Self::CannotTell => "The audit cannot tell",
         }
@@ -242,7 +242,8 @@ fn excess(excess: Option<f64>) -> String {
         None => ABSENT.to_owned(),
         Some(x) if x.abs() >= 1e4 => format!("{x:.0e}"),
         Some(x) if x.abs() >= 100.0 => format!("{x:.0}"),
-        Some(x) => format!("{x:.1}"),
+        // Adding zero turns −0 into 0.
+        Some(x) => format!("{:.1}", (x * 10.0).round() / 10.0 + 0.0),
     }
 }
 

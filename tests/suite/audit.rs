@@ -111,7 +111,8 @@ fn metrics_are_those_of_scipy() {
             judged: vec![],
             retrained: retrained.iter().collect(),
         };
-        close(rmia::area(&pair, &model(&u, k, -3.0)), wanted, "RMIA");
+        let found = rmia::Reference::of(&pair).area(&bench, &model(&u, k, -3.0));
+        close(found, wanted, "RMIA");
     }
     let (unlearned, retrained): (Vec<Model>, Vec<Model>) = (0..12)
         .map(|k| (model(&u, k, 0.0), model(&r, k, 0.0)))

@@ -108,7 +108,7 @@ pub(super) fn metrics() -> Vec<Metric> {
         },
         decides: false,
         value: score,
-        ..quality.clone()
+        ..quality
     };
     vec![quality, score]
 }

@@ -261,7 +261,7 @@ impl Over {
 /// Two groups of models on the same rows: those under judgement, and the retrained ones that they are held against.
 #[derive(Clone, Debug)]
 pub struct Pair<'a> {
-    /// The rows.
+    /// The rows that all of them have outputs of.
     pub bench: &'a Bench,
     /// The models under judgement.
     pub judged: Vec<&'a Model>,
@@ -310,9 +310,9 @@ pub struct Needs {
     pub against: usize,
     /// Logits, as margins do not tell the predicted class.
     pub logits: bool,
-    /// Retained rows.
+    /// Whether there have to be retained rows.
     pub retained: bool,
-    /// Test rows.
+    /// Whether there have to be test rows.
     pub test: bool,
 }
 

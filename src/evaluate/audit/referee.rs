@@ -9,11 +9,12 @@ use crate::seeds::Purpose;
 
 /// How many spreads from the floor still count as what retrained models show of one another.
 ///
-/// About a dozen numbers decide, and the spread is itself estimated: of held-out retrained models judged on simulated
-/// margins, 4 spreads turn away one in twenty or fewer from six models on, where 3 would turn away one in eight
-/// (`tests/suite/audit.rs` measures it).
+/// About a dozen numbers decide, and the spread is itself estimated, from few draws where there are few models: two or
+/// three spreads are not rare among so many. `held_out_retrained_models_pass` of the tests measures it.
 pub const SPREADS: f64 = 4.0;
 
+/// Of fewer retrained models than this one is held out at a time, so that the others have a spread.
+const HALVED: usize = 8;
 /// Draws of models to hold out, where there are more than one can try all of.
 const DRAWS: usize = 32;
 /// The share of held-out groups that must pass; of fewer than ten, all but one.
@@ -73,8 +74,8 @@ struct Draw {
 
 /// Judges models on each of `list`: against retrained ones, beside retrained ones that were held out.
 ///
-/// Of K retrained models as many are held out as are judged, at most half; models under judgement are drawn where there
-/// are more than that. Where one is held out, each is in turn.
+/// Of K retrained models as many are held out as are judged, at most half, and one of fewer than eight; models under
+/// judgement are drawn where there are more than that. Where one is held out, each is in turn.
 pub fn judge(
     bench: &Bench,
     list: &[Metric],
@@ -144,10 +145,13 @@ fn measured(better: Better, row: f64, values: &[f64], floors: &[f64], with_all: 
 }
 
 fn draws(judged: usize, retrained: usize) -> Vec<Draw> {
-    let held = judged.min(retrained / 2);
-    if held == 0 {
+    if judged == 0 || retrained < 2 {
         return Vec::new();
     }
+    let held = match retrained < HALVED {
+        true => 1,
+        false => judged.min(retrained / 2),
+    };
     let count = if held == 1 && retrained <= DRAWS {
         retrained
     } else {

@@ -5,44 +5,57 @@
 //! p(x|θ)/p(x), and a row's score is the share of test rows z whose ratio is at least γ = 2 times smaller.
 
 use super::margins::log_probability;
-use super::{Better, Metric, Model, Needs, Over, Pair};
+use super::{Bench, Better, Metric, Model, Needs, Over, Pair};
 
 /// γ: by how much a row's ratio must exceed that of another row.
 const GAMMA: f64 = 2.0;
 
-/// Returns the area under the ROC curve, from 0 to 1, of the scores of forgotten rows (members) against test rows, for
-/// one model.
-pub fn area(pair: &Pair<'_>, model: &Model) -> f64 {
-    let ratios =
-        |rows: &[usize]| -> Vec<f64> { rows.iter().map(|&row| ratio(pair, model, row)).collect() };
-    let forgotten = ratios(&pair.bench.forgotten);
-    let test = ratios(&pair.bench.test);
-    let mut sorted = test.clone();
-    sorted.sort_by(f64::total_cmp);
-    let dominated = |ratio: f64| sorted.partition_point(|z| *z <= ratio - GAMMA.ln()) as f64;
-    // A test row is no reference for itself.
-    let others = (sorted.len() as f64 - 1.0).max(1.0);
-    let members: Vec<f64> = forgotten
-        .iter()
-        .map(|&ratio| dominated(ratio) / sorted.len() as f64)
-        .collect();
-    let rest: Vec<f64> = test
-        .iter()
-        .map(|&ratio| dominated(ratio) / others)
-        .collect();
-    area_under_curve(&members, &rest)
+/// What the references say of the rows: ln p(x) of the forgotten and the test rows.
+#[derive(Clone, Debug)]
+pub struct Reference {
+    forgotten: Vec<f64>,
+    test: Vec<f64>,
 }
 
-/// ln p(x|θ) − ln p(x).
-fn ratio(pair: &Pair<'_>, model: &Model, row: usize) -> f64 {
-    let logs = pair
-        .retrained
-        .iter()
-        .map(|r| log_probability(r.margins[row]));
-    let logs: Vec<f64> = logs.collect();
-    let top = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let sum: f64 = logs.iter().map(|log| (log - top).exp()).sum();
-    log_probability(model.margins[row]) - (top + (sum / logs.len() as f64).ln())
+impl Reference {
+    /// Takes the retrained models of a pair as references.
+    pub fn of(pair: &Pair<'_>) -> Self {
+        let mean = |row: &usize| {
+            let all = pair.retrained.iter();
+            let logs: Vec<f64> = all.map(|r| log_probability(r.margins[*row])).collect();
+            let top = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let sum: f64 = logs.iter().map(|log| (log - top).exp()).sum();
+            top + (sum / logs.len() as f64).ln()
+        };
+        Self {
+            forgotten: pair.bench.forgotten.iter().map(mean).collect(),
+            test: pair.bench.test.iter().map(mean).collect(),
+        }
+    }
+
+    /// Returns the area under the ROC curve, from 0 to 1, of the scores of forgotten rows (members) against test rows, for
+    /// one model.
+    pub fn area(&self, bench: &Bench, model: &Model) -> f64 {
+        let ratios = |rows: &[usize], logs: &[f64]| -> Vec<f64> {
+            let each = rows.iter().zip(logs);
+            each.map(|(&row, log)| log_probability(model.margins[row]) - log)
+                .collect()
+        };
+        let forgotten = ratios(&bench.forgotten, &self.forgotten);
+        let test = ratios(&bench.test, &self.test);
+        let mut sorted = test.clone();
+        sorted.sort_by(f64::total_cmp);
+        let dominated = |ratio: f64| sorted.partition_point(|z| *z <= ratio - GAMMA.ln()) as f64;
+        // A test row is no reference for itself.
+        let others = (sorted.len() as f64 - 1.0).max(1.0);
+        let score = |ratio: &f64, count: f64| dominated(*ratio) / count;
+        let members: Vec<f64> = forgotten
+            .iter()
+            .map(|r| score(r, sorted.len() as f64))
+            .collect();
+        let rest: Vec<f64> = test.iter().map(|r| score(r, others)).collect();
+        area_under_curve(&members, &rest)
+    }
 }
 
 /// The share of pairs whose first is larger, with ties as half.
@@ -76,6 +89,9 @@ pub(super) fn metrics() -> Vec<Metric> {
             ..Needs::models(1)
         },
         decides: true,
-        value: |pair, _| 100.0 * pair.mean(|model| area(pair, model)),
+        value: |pair, _| {
+            let reference = Reference::of(pair);
+            100.0 * pair.mean(|model| reference.area(pair.bench, model))
+        },
     }]
 }
