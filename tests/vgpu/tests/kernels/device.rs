@@ -259,7 +259,12 @@ impl Gpu {
             .collect()
     }
 
-    pub(crate) fn upload_words(&self, words: &[u64]) -> Buffer {
+    pub(crate) fn upload_ids(&self, ids: &[i64]) -> Buffer {
+        let bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+        self.upload_bytes(&bytes)
+    }
+
+    pub(crate) fn upload_wide(&self, words: &[u64]) -> Buffer {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         self.upload_bytes(&bytes)
     }

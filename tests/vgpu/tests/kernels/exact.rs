@@ -98,8 +98,8 @@ impl Sliced<'_> {
         let exponents = gpu.upload_ids(self.exponents);
         let planes = gpu.empty(lines * pitch);
         let flags = gpu.upload_bytes(&vec![0; 4 * rows]);
-        let found = gpu.upload_words(&[0, 0]);
-        let setters = gpu.upload_words(&vec![0; self.z.cols]);
+        let found = gpu.upload_wide(&[0, 0]);
+        let setters = gpu.upload_wide(&vec![0; self.z.cols]);
         let grid = [
             columns.div_ceil(SLICE.1),
             rows.div_ceil(SLICE.0).div_ceil(2),
@@ -386,9 +386,9 @@ impl Planes<'_> {
     fn syrk(&self, gpu: &Gpu, technique: &str, splits: usize) -> Vec<i128> {
         let (order, depth) = (self.order, self.depth);
         let planes = self.upload(gpu, self.planes);
-        let weights = gpu.upload_words(&words(self.weights));
+        let weights = gpu.upload_wide(&words(self.weights));
         let count = order * (order + 1) / 2;
-        let sums = gpu.upload_words(&words(&vec![self.before; count]));
+        let sums = gpu.upload_wide(&words(&vec![self.before; count]));
         let tiles: usize = (1..=order.div_ceil(EXACT.rows))
             .map(|row| (2 * row).min(order.div_ceil(EXACT.cols)))
             .sum();
@@ -434,8 +434,8 @@ impl Planes<'_> {
     ) -> Vec<i128> {
         let (order, depth, digits) = (self.order, self.depth, self.planes.len());
         let (planes, right) = (self.upload(gpu, self.planes), self.upload(gpu, targets));
-        let weights = gpu.upload_words(&words(self.weights));
-        let sums = gpu.upload_words(&words(&vec![self.before; order * count]));
+        let weights = gpu.upload_wide(&words(self.weights));
+        let sums = gpu.upload_wide(&words(&vec![self.before; order * count]));
         let pairs = digits * digits;
         let (grid, block) = match technique {
             "plain" => (
@@ -613,7 +613,7 @@ fn sums_of_classes_are_exact() {
                 gpu.upload_ids(&sequence),
                 gpu.upload_ids(&segments),
             );
-            let sums = gpu.upload_words(&words(&vec![-1; order * targets]));
+            let sums = gpu.upload_wide(&words(&vec![-1; order * targets]));
             gpu.launch(
                 &format!("exact_cross_{}_class", dtype.name()),
                 [order.div_ceil(32), segments.len() / 3, 1],

@@ -477,7 +477,7 @@ fn exact_gram_is_worth_many_f64_units() {
     let exponents = gpu.upload_ids(&[-20; FEATURES]);
     let planes = gpu.empty(PLANES * FEATURES * SLICED);
     let flags = gpu.upload_bytes(&[0; 4 * SLICED]);
-    let found = gpu.upload_words(&[0, 0]);
+    let found = gpu.upload_wide(&[0, 0]);
     let down = SLICED.div_ceil(SLICE.0).div_ceil(4);
     let grid = [FEATURES.div_ceil(SLICE.1), down, 1];
     let args = args![
@@ -500,9 +500,9 @@ fn exact_gram_is_worth_many_f64_units() {
         .map(|n| (n % 251) as u8)
         .collect();
     let planes = gpu.upload_bytes(&bytes);
-    let weights = gpu.upload_words(&[1, 0].repeat(PLANES));
+    let weights = gpu.upload_wide(&[1, 0].repeat(PLANES));
     let entries = FEATURES * (FEATURES + 1) / 2;
-    let sums = gpu.upload_words(&vec![0; 2 * entries]);
+    let sums = gpu.upload_wide(&vec![0; 2 * entries]);
     let args = args![&planes, ROWS, ROWS, FEATURES, &weights, &sums];
     // Two tile rows of two and four tiles.
     let tiles = 6;
