@@ -41,24 +41,24 @@ impl AuditVerdict {
 /// The rows that models were judged on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AuditRows {
-    /// Rows in the outputs.
+    /// Number of rows that every output has.
     pub total: usize,
-    /// Forgotten rows.
+    /// Number of rows that were to be forgotten.
     pub forgotten: usize,
-    /// Retained rows.
+    /// Number of training rows that stayed.
     pub retained: usize,
-    /// Test rows.
+    /// Number of rows that no model was trained on.
     pub test: usize,
 }
 
 /// How many models there were of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AuditModels {
-    /// Unlearned models.
+    /// Number of models under judgement.
     pub unlearned: usize,
-    /// Retrained models.
+    /// Number of models that never saw the forgotten rows.
     pub retrained: usize,
-    /// Original models.
+    /// Number of models from before anything was forgotten.
     pub original: usize,
 }
 
@@ -146,7 +146,7 @@ pub struct AuditReport {
     pub version: String,
     /// How many models there were.
     pub models: AuditModels,
-    /// The rows.
+    /// How many rows of each kind the models were judged on.
     pub rows: AuditRows,
     /// How held-out retrained models fared.
     pub held_out: HeldOut,

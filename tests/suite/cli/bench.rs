@@ -66,13 +66,20 @@ fn heads_are_held_against_limits() {
     let said = run.set("--rows", 3000).set("--json", JSON).succeeds();
     let json = case.json();
     let checks = json["checks"].as_array().unwrap();
-    assert_eq!(checks.len(), 5, "{json}");
+    // Exact sums at three widths, on a recorded grid, and with rows beyond it.
+    assert_eq!(checks.len(), 5 + 6, "{json}");
     for (check, piece) in checks.iter().zip([
         "300 rows: ",
         "times the rows",
         "muso head: peak memory",
         "muso gram: peak memory",
         "4 shards merged",
+        "exact, 20 bits, given grid: peak memory",
+        "exact, 22 bits, given grid: peak memory",
+        "exact, 27 bits, given grid: peak memory",
+        "exact, 22 bits, recorded grid: peak memory",
+        "1 % beyond it: peak memory",
+        "50 % beyond it: peak memory",
     ]) {
         let text = check["text"].as_str().unwrap();
         assert!(text.contains(piece) && check["met"] == true, "{check}");
