@@ -336,7 +336,6 @@ const CHUNK: usize = 8192;
 
 /// The sums of a chunk of f32 rows by class in the ways that there are, each a list of launches.
 struct ByClass {
-    classes: usize,
     /// Rows of the largest class.
     longest: usize,
     /// Each class from beginning to end.
@@ -401,7 +400,6 @@ impl ByClass {
         ];
         let dense = vec![run("gram_cross_f32_f32_fma", across, 128, args)];
         Self {
-            classes,
             longest: (0..classes)
                 .map(|c| ids.iter().filter(|&&id| id == c).count())
                 .max()
