@@ -43,22 +43,22 @@ impl AuditVerdict {
 pub struct AuditRows {
     /// Rows in the outputs.
     pub total: usize,
-    /// Forgotten rows.
+    /// How many rows are forgotten.
     pub forgotten: usize,
-    /// Retained rows.
+    /// How many rows are retained.
     pub retained: usize,
-    /// Test rows.
+    /// How many rows are for tests.
     pub test: usize,
 }
 
 /// How many models there were of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AuditModels {
-    /// Unlearned models.
+    /// Number of unlearned models.
     pub unlearned: usize,
-    /// Retrained models.
+    /// Number of retrained models.
     pub retrained: usize,
-    /// Original models.
+    /// Number of original models.
     pub original: usize,
 }
 
@@ -146,7 +146,7 @@ pub struct AuditReport {
     pub version: String,
     /// How many models there were.
     pub models: AuditModels,
-    /// The rows.
+    /// Number of rows of each kind.
     pub rows: AuditRows,
     /// How held-out retrained models fared.
     pub held_out: HeldOut,
