@@ -41,24 +41,24 @@ impl AuditVerdict {
 /// The rows that models were judged on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AuditRows {
-    /// Number of rows that every output has.
+    /// Rows in the outputs.
     pub total: usize,
-    /// Number of rows that were to be forgotten.
+    /// How many rows are forgotten.
     pub forgotten: usize,
-    /// Number of training rows that stayed.
+    /// How many rows are retained.
     pub retained: usize,
-    /// Number of rows that no model was trained on.
+    /// How many rows are for tests.
     pub test: usize,
 }
 
 /// How many models there were of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AuditModels {
-    /// Number of models under judgement.
+    /// Number of unlearned models.
     pub unlearned: usize,
-    /// Number of models that never saw the forgotten rows.
+    /// Number of retrained models.
     pub retrained: usize,
-    /// Number of models from before anything was forgotten.
+    /// Number of original models.
     pub original: usize,
 }
 
@@ -146,7 +146,7 @@ pub struct AuditReport {
     pub version: String,
     /// How many models there were.
     pub models: AuditModels,
-    /// How many rows of each kind the models were judged on.
+    /// Number of rows of each kind.
     pub rows: AuditRows,
     /// How held-out retrained models fared.
     pub held_out: HeldOut,

@@ -233,7 +233,7 @@ pub struct Finding {
     pub control: Control,
     /// For each metric, whether the verdict rests on it: it is meant to, and held-out models were judged by it.
     pub decides: Vec<bool>,
-    /// What follows for the unlearned models, if the audit can tell.
+    /// What the audit says of the unlearned models.
     pub verdict: Verdict,
     /// The reason for the verdict as a sentence.
     pub reason: String,

@@ -5,8 +5,7 @@
 //! logits at a time, in f64 and once more in f32.
 //!
 //! ```
-//! use muso::data::Forget;
-//! use muso::data::{OutTensor, to_safetensors};
+//! use muso::data::{Forget, OutTensor, to_safetensors};
 //! use muso::engine::{Dtype, Matrix};
 //! use muso::outcome::AuditVerdict;
 //! use muso::pipeline::audit::{Params, run};
@@ -23,12 +22,10 @@
 //!     std::fs::write(&path, to_safetensors(&[("margins", tensor)])?).unwrap();
 //!     Ok::<_, muso::Error>(vec![path])
 //! };
-//! let params = Params {
-//!     unlearned: write("unlearned.safetensors", &margins(6, 8.0))?,
-//!     retrained: write("retrained.safetensors", &margins(24, 0.0))?,
-//!     test: Some(Forget::rows([4, 5])),
-//!     ..Params::new(Forget::rows([0, 1]))
-//! };
+//! let mut params = Params::new(Forget::rows([0, 1]));
+//! params.unlearned = write("unlearned.safetensors", &margins(6, 8.0))?;
+//! params.retrained = write("retrained.safetensors", &margins(24, 0.0))?;
+//! params.test = Some(Forget::rows([4, 5]));
 //! let report = run(&params, &mut ())?;
 //! assert_eq!(report.verdict, AuditVerdict::Fail);
 //! assert!(report.reason.contains("forgotten rows"));
