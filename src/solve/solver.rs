@@ -459,6 +459,28 @@ mod tests {
     }
 
     #[test]
+    fn condition_and_trace_count_the_ridge() {
+        let engine = CpuEngine::ambient();
+        // Eigenvalues 3 and 1, and one size of features, so that scaling changes no ratio.
+        let a = Matrix::from_vec(2, 2, vec![2.0, 1.0, 1.0, 2.0]);
+        for ridge in [0.0, 0.5, 1.0, 2.0] {
+            let solver = Solver::new(&engine, a.clone(), Params::ridge(ridge)).unwrap();
+            let condition = (3.0 + ridge) / (1.0 + ridge);
+            let found = solver.condition().unwrap();
+            assert!((found / condition - 1.0).abs() < 1e-4, "{ridge}: {found}");
+            let trace = 3.0 / (3.0 + ridge) + 1.0 / (1.0 + ridge);
+            let found = solver.projector_trace().unwrap();
+            assert!((found - trace).abs() < 1e-14, "{ridge}: {found}");
+            let Info {
+                residual_before,
+                residual_after,
+                ..
+            } = solver.info();
+            assert_eq!((residual_before, residual_after), (0.0, 0.0));
+        }
+    }
+
+    #[test]
     fn info_says_what_was_done() {
         let engine = CpuEngine::ambient();
         let a = Matrix::from_vec(2, 2, vec![4.0, -1.0, -1.0, 2.0]);

@@ -786,7 +786,7 @@ fn settings_that_cannot_be_are_refused_by_their_names() {
         ("staleness = 2", "staleness"),
         ("every = 0", "every"),
         ("rank = 0", "rank"),
-        ("ridge = { constant = -1.0 }", "ridge"),
+        ("ridge = -1.0", "ridge"),
         ("class-ridge = { constant = -1.0 }", "class-ridge"),
         ("[recipe]\nlearning-rate = -1.0", "learning-rate"),
         ("[class-recipe]\nlearning-rate = -1.0", "learning-rate"),
@@ -801,6 +801,37 @@ fn settings_that_cannot_be_are_refused_by_their_names() {
             "{text}: {said}"
         );
     }
+}
+
+#[test]
+fn a_ridge_is_a_number_or_a_path() {
+    let with = |text: &str| {
+        let entry = Entry::<Regression, Table>::find("muso").unwrap();
+        entry.with(toml::from_str(text).unwrap())
+    };
+    let number = with("ridge = 1e-3").unwrap_or_else(|error| panic!("{error}"));
+    let path = with("ridge = { constant = 0.001 }").unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(number.settings(), path.settings());
+    for (name, path) in [
+        ("cosine", RidgePath::Cosine(1e-6, 1e-2)),
+        ("lagged-cosine", RidgePath::LaggedCosine(1e-6, 1e-2)),
+    ] {
+        let text = format!("ridge = {{ {name} = [1e-6, 1e-2] }}");
+        let wanted = Muso {
+            ridge: path,
+            ..Muso::default()
+        };
+        let found = with(&text).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(found.settings(), wanted.settings());
+    }
+    let said = with("ridge = \"much\"")
+        .err()
+        .map(|error| error.to_string());
+    let said = said.unwrap_or_default();
+    assert!(
+        said.contains("expected a number") && said.contains("cosine"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -102,9 +102,9 @@ pub enum Reference {
     Logits,
 }
 
-/// Schedule of the ridge λ over a run.
+/// Schedule of the ridge λ over a run. In a run file a number alone is a constant.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case", from = "WrittenRidge")]
 pub enum RidgePath {
     /// A constant λ for all updates.
     Constant(f64),
@@ -113,6 +113,40 @@ pub enum RidgePath {
     /// λ along half a cosine from the first epoch to the last, one epoch late, as the authors' code has it: W* of an epoch
     /// is made with the value of the epoch before, so that the second value is never used.
     LaggedCosine(f64, f64),
+}
+
+/// [`RidgePath`] as people write it.
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected a number, or { constant = λ }, { cosine = [from, to] } or { lagged-cosine = [from, to] }"
+)]
+enum WrittenRidge {
+    Number(f64),
+    Constant {
+        constant: f64,
+    },
+    Cosine {
+        cosine: (f64, f64),
+    },
+    #[serde(rename_all = "kebab-case")]
+    Lagged {
+        lagged_cosine: (f64, f64),
+    },
+}
+
+impl From<WrittenRidge> for RidgePath {
+    fn from(written: WrittenRidge) -> Self {
+        match written {
+            WrittenRidge::Number(ridge) | WrittenRidge::Constant { constant: ridge } => {
+                Self::Constant(ridge)
+            }
+            WrittenRidge::Cosine { cosine: (from, to) } => Self::Cosine(from, to),
+            WrittenRidge::Lagged {
+                lagged_cosine: (from, to),
+            } => Self::LaggedCosine(from, to),
+        }
+    }
 }
 
 impl RidgePath {
