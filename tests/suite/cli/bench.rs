@@ -104,11 +104,11 @@ fn a_baseline_is_kept_and_a_fall_is_caught() {
     let run = quick(&case, "leverage").flag("--no-peers");
     run.clone().set("--save", "then.json").succeeds();
 
-    // Ten times the share, without scatter: no noise explains that away.
+    // A thousand times the share, without scatter: no load of the machine explains that away.
     let text = std::fs::read(case.path("then.json")).unwrap();
     let mut then: Value = serde_json::from_slice(&text).unwrap();
     let entry = &mut then["measurements"][0];
-    let share = 10.0 * entry["share_of_limit"].as_f64().unwrap();
+    let share = 1e3 * entry["share_of_limit"].as_f64().unwrap();
     entry["share_of_limit"] = share.into();
     for quartile in ["lower", "upper"] {
         entry["share_spread"][quartile] = share.into();
@@ -123,8 +123,8 @@ fn a_baseline_is_kept_and_a_fall_is_caught() {
     assert!(said.contains("SLOWER"), "{said}");
     assert!(complaint.contains("slower than the baseline: leverage"));
 
-    // A tenth of the share is a gain.
-    then["measurements"][0]["share_of_limit"] = (share / 100.0).into();
+    // Over a thousandth of the share there is a gain.
+    then["measurements"][0]["share_of_limit"] = (share / 1e6).into();
     case.write("then.json", then.to_string().as_bytes());
     let said = run.clone().set("--compare", "then.json").succeeds();
     assert!(said.contains("against the baseline"), "{said}");
